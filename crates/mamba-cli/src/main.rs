@@ -1,0 +1,2 @@
+//! Command line for training, evaluating and sampling Mamba language models.
+fn main() {}

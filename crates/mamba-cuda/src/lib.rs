@@ -1,0 +1,1 @@
+//! Device, streams, graphs, device and pinned buffers for training on NVIDIA GPUs.

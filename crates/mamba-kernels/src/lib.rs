@@ -1,0 +1,1 @@
+//! CUDA kernels of Mamba training as PTX, with typed, checked launchers.

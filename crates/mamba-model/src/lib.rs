@@ -1,0 +1,1 @@
+//! Mamba models: configuration, weights, files, forward and backward.

@@ -1,0 +1,1 @@
+//! AdamW, clipping, loss scaling and schedules over flat parameter arenas.

@@ -1,0 +1,1 @@
+//! Trains Mamba models: one contract for every device and precision.

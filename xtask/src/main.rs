@@ -1,0 +1,2 @@
+//! Developer tasks of this workspace: PTX, checks, benchmarks.
+fn main() {}
