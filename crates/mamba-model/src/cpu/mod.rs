@@ -1,0 +1,1 @@
+//! The fast f32 engine of the CPU.

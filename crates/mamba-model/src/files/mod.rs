@@ -1,0 +1,1 @@
+//! Checkpoints: own safetensors layout, Hugging Face and state-spaces folders.
