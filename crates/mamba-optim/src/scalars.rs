@@ -1,0 +1,224 @@
+//! The numbers of one step, as the bytes a device buffer holds.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::config::{AdamWConfig, NonFinite, StepOptions};
+use crate::error::{OptimError, ensure};
+use crate::scaler::LossScaler;
+use crate::schedule::Schedule;
+
+/// Everything about a step that changes from step to step. Rebuilt before every step; on a GPU it is uploaded
+/// into one buffer that a captured graph reads, so schedules and thresholds stay live under the graph. The CPU
+/// path reads the same struct.
+///
+/// Layout: `repr(C)`, 96 bytes, 8-byte aligned, no padding; the `f64` and `u64` fields come first. Thresholds that
+/// are off are +inf (clips) or governed by `flags` (skip), so that a kernel needs no second switch:
+///
+/// - clip coefficient: `c = max / (norm + 1e-6)` in `f64`, used as `(float)c` if the norm is finite and `c < 1`,
+///   else exactly 1;
+/// - skip: `(flags & GUARD) != 0 && !(norm <= skip_above)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+pub struct StepScalars {
+    /// Number of this update, counted from 1: the `t` of the bias correction.
+    pub step: u64,
+    /// β₁ as given, for a device that keeps its own step count; see [`bias_correction`].
+    pub beta1_exact: f64,
+    /// β₂ as given.
+    pub beta2_exact: f64,
+    /// Largest global norm; +inf is off.
+    pub clip_max: f64,
+    /// Largest norm over the control spans; +inf is off.
+    pub control_clip_max: f64,
+    /// Largest norm that is not skipped; the largest finite `f64` where only NaN and Inf are skipped.
+    pub skip_above: f64,
+    /// Learning rate of this step, schedule included.
+    pub lr: f32,
+    /// `1 - lr * weight_decay`: the factor of decaying parameters.
+    pub decay: f32,
+    /// β₁.
+    pub beta1: f32,
+    /// `1 - β₁`, rounded after the difference.
+    pub one_minus_beta1: f32,
+    /// β₂.
+    pub beta2: f32,
+    /// `1 - β₂`, rounded after the difference.
+    pub one_minus_beta2: f32,
+    /// Term added to the denominator.
+    pub eps: f32,
+    /// `1 / (1 - β₁^step)`.
+    pub bc1: f32,
+    /// `1 / (1 - β₂^step)`.
+    pub bc2: f32,
+    /// 1 / loss scale.
+    pub inv_scale: f32,
+    /// Loss scale; 1 without a scaler.
+    pub loss_scale: f32,
+    /// [`StepScalars::GUARD`], [`StepScalars::SCALED`].
+    pub flags: u32,
+}
+
+impl StepScalars {
+    /// Flag: a step whose norm is above `skip_above`, or NaN, is skipped.
+    pub const GUARD: u32 = 1;
+    /// Flag: a loss scaler is on, so an Inf or NaN in the scaled gradients is an overflow.
+    pub const SCALED: u32 = 2;
+
+    /// The numbers of the update that follows `completed` finished ones.
+    ///
+    /// # Errors
+    /// [`OptimError::Setting`] for a bad threshold in `options` or a step count at the end of its range.
+    pub fn new(
+        config: &AdamWConfig,
+        schedule: &Schedule,
+        completed: u64,
+        scaler: &LossScaler,
+        options: &StepOptions,
+    ) -> Result<Self, OptimError> {
+        options.check()?;
+        ensure(completed < u64::MAX, "step", completed as f64, "below 2^64 - 1")?;
+        let step = completed + 1;
+        let lr = config.lr() * schedule.factor(completed);
+        let guard = options.skip_above.is_some() || options.non_finite == NonFinite::Skip;
+        let mut flags = 0;
+        if guard {
+            flags |= Self::GUARD;
+        }
+        if scaler.is_enabled() {
+            flags |= Self::SCALED;
+        }
+        Ok(Self {
+            step,
+            beta1_exact: config.beta1(),
+            beta2_exact: config.beta2(),
+            clip_max: options.clip_max_norm.unwrap_or(f64::INFINITY),
+            control_clip_max: options.control_clip_max_norm.unwrap_or(f64::INFINITY),
+            skip_above: options.skip_above.unwrap_or(f64::MAX),
+            lr: lr as f32,
+            decay: (1.0 - lr * config.weight_decay()) as f32,
+            beta1: config.beta1() as f32,
+            one_minus_beta1: (1.0 - config.beta1()) as f32,
+            beta2: config.beta2() as f32,
+            one_minus_beta2: (1.0 - config.beta2()) as f32,
+            eps: config.eps() as f32,
+            bc1: bias_correction(config.beta1(), step),
+            bc2: bias_correction(config.beta2(), step),
+            inv_scale: scaler.inv_scale(),
+            loss_scale: scaler.scale(),
+            flags,
+        })
+    }
+
+    /// Whether a step with this norm is skipped.
+    pub fn skips(&self, norm: f64) -> bool {
+        self.flags & Self::GUARD != 0 && crate::skip::is_spike(norm, self.skip_above)
+    }
+
+    /// Whether a loss scaler is on.
+    pub const fn scaled(&self) -> bool {
+        self.flags & Self::SCALED != 0
+    }
+}
+
+/// `1 / (1 - β^step)`, in `f64`, rounded to `f32` at the end.
+///
+/// The power is taken by squaring: for each bit of `step` from the lowest, the result takes the base if the bit
+/// is set, then the base is squared. These are plain `f64` products, so a kernel that does the same has the same
+/// bits; a library `pow` has not.
+pub fn bias_correction(beta: f64, step: u64) -> f32 {
+    (1.0 / (1.0 - power(beta, step))) as f32
+}
+
+fn power(base: f64, exponent: u64) -> f64 {
+    let (mut result, mut base, mut bits) = (1.0, base, exponent);
+    while bits > 0 {
+        if bits & 1 == 1 {
+            result *= base;
+        }
+        base *= base;
+        bits >>= 1;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scaler::ScalerConfig;
+    use crate::schedule::ScheduleKind;
+
+    #[test]
+    fn the_layout_is_what_a_kernel_expects() {
+        use core::mem::{align_of, offset_of, size_of};
+        assert_eq!((size_of::<StepScalars>(), align_of::<StepScalars>()), (96, 8));
+        assert_eq!(offset_of!(StepScalars, step), 0);
+        assert_eq!(offset_of!(StepScalars, clip_max), 24);
+        assert_eq!(offset_of!(StepScalars, lr), 48);
+        assert_eq!(offset_of!(StepScalars, bc2), 80);
+        assert_eq!(offset_of!(StepScalars, flags), 92);
+    }
+
+    #[test]
+    fn numbers_are_rounded_after_the_difference() {
+        let s = StepScalars::new(
+            &AdamWConfig::default(),
+            &Schedule::constant(),
+            0,
+            &LossScaler::disabled(),
+            &StepOptions::default(),
+        )
+        .unwrap();
+        assert_eq!((s.step, s.lr, s.inv_scale, s.loss_scale), (1, 1e-3, 1.0, 1.0));
+        assert_eq!((s.one_minus_beta1, s.one_minus_beta2), (0.1, 0.001));
+        assert_ne!(s.one_minus_beta2, 1.0 - 0.999f32);
+        assert_eq!(s.decay, 0.999_99);
+        // bc = 1/(1 - β) at the first step: 10 and 1,000 up to f64 rounding.
+        assert_eq!((s.bc1, s.bc2), (10.0, 1000.0));
+        assert_eq!(s.flags, StepScalars::GUARD);
+        assert_eq!((s.clip_max, s.skip_above), (f64::INFINITY, f64::MAX));
+    }
+
+    #[test]
+    fn schedule_scale_and_options_arrive() {
+        let schedule = Schedule::new(ScheduleKind::LinearWarmup { warmup: 4 }).unwrap();
+        let scaler = LossScaler::new(ScalerConfig::default()).unwrap();
+        let options = StepOptions::default()
+            .with_clip(2.0)
+            .with_control_clip(0.5)
+            .with_non_finite(NonFinite::Propagate);
+        let s = StepScalars::new(&AdamWConfig::default(), &schedule, 1, &scaler, &options).unwrap();
+        assert_eq!((s.step, s.lr), (2, 5e-4));
+        assert_eq!((s.loss_scale, s.inv_scale), (65_536.0, 1.0 / 65_536.0));
+        assert_eq!((s.clip_max, s.control_clip_max), (2.0, 0.5));
+        assert_eq!(s.flags, StepScalars::SCALED);
+        assert!(!s.skips(f64::NAN));
+        // A spike skip brings the guard back, for NaN too.
+        let s =
+            StepScalars::new(&AdamWConfig::default(), &schedule, 1, &scaler, &options.with_skip_above(3.0))
+                .unwrap();
+        assert!(s.skips(f64::NAN) && s.skips(3.1) && !s.skips(3.0));
+    }
+
+    #[test]
+    fn powers_agree_with_logarithms() {
+        for (beta, step) in [(0.9, 1u64), (0.9, 7), (0.999, 1_000), (0.95, 1_000_000), (0.0, 3)] {
+            let want = if beta == 0.0 { 0.0 } else { f64::exp(step as f64 * f64::ln(beta)) };
+            // Measured at most 2.2e-14 relative, from the logarithm.
+            assert!((power(beta, step) - want).abs() <= 2e-13 * want, "{beta}^{step}");
+        }
+        assert_eq!(bias_correction(0.9, u64::MAX), 1.0);
+        assert_eq!(bias_correction(0.0, 1), 1.0);
+    }
+
+    #[test]
+    fn the_last_step_count_is_refused() {
+        let s = StepScalars::new(
+            &AdamWConfig::default(),
+            &Schedule::constant(),
+            u64::MAX,
+            &LossScaler::disabled(),
+            &StepOptions::default(),
+        );
+        assert!(matches!(s, Err(OptimError::Setting { name: "step", .. })));
+    }
+}
