@@ -1,6 +1,9 @@
 //! Clipping by norm.
 
 use crate::error::{OptimError, ensure};
+use crate::grads::{control_sum_of_squares, scale_control};
+use crate::groups::ControlSpans;
+use crate::scalars::StepScalars;
 
 /// Guards the division where the norm is tiny; the constant of PyTorch's `clip_grad_norm_`.
 pub const CLIP_EPS: f64 = 1e-6;
@@ -15,7 +18,27 @@ pub fn clip_coefficient(norm: f64, max_norm: f64) -> Result<f32, OptimError> {
     if norm.is_finite() { Ok(coefficient(norm, max_norm)) } else { Err(OptimError::NonFiniteNorm { norm }) }
 }
 
-/// [`clip_coefficient`] under the convention of [`StepScalars`](crate::StepScalars): a threshold of +inf is off,
+/// The control clip: scales the elements under `control` in place, so that the norm over them (times
+/// `inv_scale`) is at most `control_clip_max`. Returns the norm before the clip. A norm that is not finite
+/// leaves the gradient as it is.
+///
+/// # Errors
+/// [`OptimError::SpanRange`] for spans past the end of `grads`; nothing is written then.
+pub fn clip_control_spans(
+    grads: &mut [f32],
+    control: &ControlSpans,
+    scalars: &StepScalars,
+) -> Result<f64, OptimError> {
+    control.check_inside(grads.len())?;
+    let norm = control_sum_of_squares(grads, control, scalars.inv_scale).sqrt();
+    let factor = coefficient(norm, scalars.control_clip_max);
+    if factor != 1.0 {
+        scale_control(grads, control, factor);
+    }
+    Ok(norm)
+}
+
+/// [`clip_coefficient`] under the convention of [`StepScalars`]: a threshold of +inf is off,
 /// and a non-finite norm leaves the gradient as it is, so that its NaN and Inf stay visible.
 pub(crate) fn coefficient(norm: f64, max_norm: f64) -> f32 {
     let raw = max_norm / (norm + CLIP_EPS);

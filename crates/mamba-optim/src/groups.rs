@@ -254,9 +254,13 @@ impl ControlSpans {
         self.spans.is_empty()
     }
 
-    /// Smallest arena that holds them all.
-    pub(crate) fn end(&self) -> usize {
-        self.spans.iter().filter_map(StridedSpan::end).max().unwrap_or(0)
+    /// `Err` unless all spans lie inside an arena of `len` elements.
+    pub(crate) fn check_inside(&self, len: usize) -> Result<(), OptimError> {
+        let outside = self.spans.iter().enumerate().find(|(_, s)| s.end().is_none_or(|end| end > len));
+        outside.map_or(Ok(()), |(i, s)| {
+            let end = s.end().unwrap_or(usize::MAX);
+            Err(OptimError::SpanRange { name: control_name(i), start: s.start, end, len })
+        })
     }
 }
 
@@ -336,7 +340,9 @@ mod tests {
         // The last row of the matrix ends at 23, but only its first three columns are taken: 18..21.
         assert!(matches!(spans, Err(OptimError::SpanOverlap { at: 20, .. })));
         let spans = ControlSpans::new(23, vec![dt, next, StridedSpan::from(21..23)]).unwrap();
-        assert_eq!(spans.end(), 23);
+        assert_eq!(spans.check_inside(23), Ok(()));
+        let outside = spans.check_inside(22);
+        assert!(matches!(outside, Err(OptimError::SpanRange { start: 21, end: 23, .. })));
         let overlap = StridedSpan::columns(3, 4, 5, 1..2);
         assert!(matches!(ControlSpans::new(23, vec![dt, overlap]), Err(OptimError::SpanOverlap { .. })));
     }

@@ -41,13 +41,13 @@ pub mod skip;
 pub mod tail;
 
 pub use adamw::{AdamWArenas, AdamWState, adamw_update};
-pub use clip::clip_coefficient;
+pub use clip::{clip_coefficient, clip_control_spans};
 pub use config::{AdamWConfig, NonFinite, StepOptions};
 pub use error::OptimError;
-pub use grads::{NonFiniteAt, first_non_finite, global_norm};
+pub use grads::{NonFiniteAt, first_non_finite, global_norm, unscale};
 pub use groups::{ControlSpans, ParamGroups, ParamSpan, Segment, StridedSpan};
 pub use optimizer::{Optimizer, OptimizerState};
-pub use scalars::StepScalars;
+pub use scalars::{StepScalars, bias_correction};
 pub use scaler::{LossScaler, ScalerConfig, ScalerState};
 pub use schedule::{DecayShape, Schedule, ScheduleKind};
 pub use skip::{SkipCounter, SpikeDetector, SpikeDetectorConfig};

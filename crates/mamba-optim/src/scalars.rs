@@ -50,7 +50,8 @@ pub struct StepScalars {
     pub bc1: f32,
     /// `1 / (1 - β₂^step)`.
     pub bc2: f32,
-    /// 1 / loss scale.
+    /// Factor that turns the arena into the gradient: 1 / loss scale, times the factor of
+    /// [`with_grad_factor`](Self::with_grad_factor).
     pub inv_scale: f32,
     /// Loss scale; 1 without a scaler.
     pub loss_scale: f32,
@@ -107,6 +108,24 @@ impl StepScalars {
             loss_scale: scaler.scale(),
             flags,
         })
+    }
+
+    /// Multiplies the gradient by one more factor, such as one over the number of counted tokens or of ranks.
+    /// `inv_scale` becomes `factor / loss_scale`, rounded once.
+    ///
+    /// # Errors
+    /// [`OptimError::Setting`] unless the factor is finite and above 0, before and after that rounding.
+    pub fn with_grad_factor(self, factor: f64) -> Result<Self, OptimError> {
+        let inv_scale = (factor / f64::from(self.loss_scale)) as f32;
+        let ok = factor.is_finite() && inv_scale.is_finite() && inv_scale > 0.0;
+        ensure(ok, "grad_factor", factor, "finite and above 0, also after the division by the loss scale")?;
+        Ok(Self { inv_scale, ..self })
+    }
+
+    /// Factor of the global clip for a gradient of this norm: exactly 1 below `clip_max`, and where the norm is
+    /// not finite, so that NaN and Inf stay in the gradient.
+    pub fn clip(&self, norm: f64) -> f32 {
+        crate::clip::coefficient(norm, self.clip_max)
     }
 
     /// Whether a step with this norm is skipped.
@@ -197,6 +216,18 @@ mod tests {
             StepScalars::new(&AdamWConfig::default(), &schedule, 1, &scaler, &options.with_skip_above(3.0))
                 .unwrap();
         assert!(s.skips(f64::NAN) && s.skips(3.1) && !s.skips(3.0));
+    }
+
+    #[test]
+    fn the_gradient_factor_joins_the_scale() {
+        let scaler = LossScaler::new(ScalerConfig { init_scale: 8.0, ..Default::default() }).unwrap();
+        let (config, schedule) = (AdamWConfig::default(), Schedule::constant());
+        let s = StepScalars::new(&config, &schedule, 0, &scaler, &StepOptions::default()).unwrap();
+        assert_eq!(s.with_grad_factor(1.0), Ok(s));
+        assert_eq!(s.with_grad_factor(1.0 / 3.0).unwrap().inv_scale, (1.0f64 / 24.0) as f32);
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
+            assert!(matches!(s.with_grad_factor(bad), Err(OptimError::Setting { .. })), "{bad}");
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! but the control clip writes to the gradient arena.
 
 use crate::adamw::{AdamWArenas, AdamWState, adamw_update};
-use crate::clip::coefficient;
+use crate::clip::clip_control_spans;
 use crate::error::{OptimError, ensure_len};
-use crate::grads::{control_sum_of_squares, has_non_finite, scale_control, sum_of_squares};
+use crate::grads::{has_non_finite, sum_of_squares};
 use crate::groups::{ControlSpans, ParamGroups};
 use crate::scalars::StepScalars;
 use crate::scaler::LossScaler;
@@ -98,7 +98,7 @@ pub fn run_tail(
         return overflow(scaler);
     }
     if controlled {
-        control_clip(grads, control, scalars);
+        clip_control_spans(grads, control, scalars)?;
     }
     let grad_norm = sum_of_squares(grads, scalars.inv_scale).sqrt();
     if !grad_norm.is_finite() && scalars.scaled() && has_non_finite(grads) {
@@ -107,7 +107,7 @@ pub fn run_tail(
     let outcome = if scalars.skips(grad_norm) {
         skipped(grad_norm, scalars)
     } else {
-        let clip = coefficient(grad_norm, scalars.clip_max);
+        let clip = scalars.clip(grad_norm);
         let AdamWState { m, v, .. } = state;
         adamw_update(AdamWArenas { params, grads, m, v }, groups, scalars, clip)?;
         state.step = scalars.step;
@@ -132,14 +132,6 @@ fn skipped(grad_norm: f64, scalars: &StepScalars) -> StepOutcome {
     }
 }
 
-fn control_clip(grads: &mut [f32], control: &ControlSpans, scalars: &StepScalars) {
-    let norm = control_sum_of_squares(grads, control, scalars.inv_scale).sqrt();
-    let factor = coefficient(norm, scalars.control_clip_max);
-    if factor != 1.0 {
-        scale_control(grads, control, factor);
-    }
-}
-
 fn check_lengths(
     params: &[f32],
     grads: &[f32],
@@ -152,10 +144,7 @@ fn check_lengths(
     ensure_len("grads", grads.len(), len)?;
     ensure_len("m", state.m.len(), len)?;
     ensure_len("v", state.v.len(), len)?;
-    if control.end() > len {
-        return Err(OptimError::Length { name: "control spans", got: control.end(), expected: len });
-    }
-    Ok(())
+    control.check_inside(len)
 }
 
 fn check_scalars(
