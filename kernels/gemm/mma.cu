@@ -105,23 +105,19 @@ __global__ __launch_bounds__(THREADS, sizeof(T) == 4 ? 1 : 2) void gemm_mma(cons
     extern __shared__ __align__(128) unsigned char raw[];
     constexpr int A_LEN = OPERAND<T, A_MAJOR>, STAGE = A_LEN + OPERAND<T, B_MAJOR>;
     T* const smem = reinterpret_cast<T*>(raw);
-    const TileCoord t = tile_coord(blockIdx.x, (g.m + BM - 1) / BM, (g.n + BN - 1) / BN);
-    const long long m0 = t.m * BM, n0 = t.n * BN;
-    const long long k_begin = blockIdx.z * g.k_chunk;
-    const long long k_end = min(g.k, k_begin + g.k_chunk);
-    const long long steps = (k_end - k_begin + Tile<T>::BK - 1) / Tile<T>::BK;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int wm = (warp / 4) * WARP_M, wn = (warp % 4) * WARP_N;
+    const Segment<BM, BN> s(blockIdx.x, g);
+    const long long steps = (s.k_end - s.k_begin + Tile<T>::BK - 1) / Tile<T>::BK;
     float acc[MT][NT][4] = {};
-
     auto load = [&](long long step) {
-        T* s = smem + (step % STAGES) * STAGE;
-        const long long k0 = k_begin + step * Tile<T>::BK;
-        load_operand<T, A_MAJOR, ALIGNED>(s, a, g.lda, m0, g.m, k0, k_end);
-        load_operand<T, B_MAJOR, ALIGNED>(s + A_LEN, b, g.ldb, n0, g.n, k0, k_end);
+        T* stage = smem + (step % STAGES) * STAGE;
+        const long long k0 = s.k_begin + step * Tile<T>::BK;
+        load_operand<T, A_MAJOR, ALIGNED>(stage, a, g.lda, s.m0, g.m, k0, s.k_end);
+        load_operand<T, B_MAJOR, ALIGNED>(stage + A_LEN, b, g.ldb, s.n0, g.n, k0, s.k_end);
     };
-    for (int s = 0; s < STAGES - 1; ++s) {
-        if (s < steps) load(s);
+    for (int i = 0; i < STAGES - 1; ++i) {
+        if (i < steps) load(i);
         cp_async_commit();
     }
     for (long long step = 0; step < steps; ++step) {
@@ -129,22 +125,25 @@ __global__ __launch_bounds__(THREADS, sizeof(T) == 4 ? 1 : 2) void gemm_mma(cons
         __syncthreads();
         if (step + STAGES - 1 < steps) load(step + STAGES - 1);
         cp_async_commit();
-        const T* s = smem + (step % STAGES) * STAGE;
-        multiply<T, A_MAJOR, B_MAJOR>(s, s + A_LEN, wm, wn, lane, acc);
+        const T* stage = smem + (step % STAGES) * STAGE;
+        multiply<T, A_MAJOR, B_MAJOR>(stage, stage + A_LEN, wm, wn, lane, acc);
     }
-    const int z = static_cast<int>(blockIdx.z);
-    const bool accumulate = g.accumulate || z > 0;
-    bias = g.has_bias && z == 0 ? bias : nullptr;
-    if (g.splits > 1) wait_turn(turns + blockIdx.x, z);
+    if (g.splits > 1 && threadIdx.x == 0) wait_turn(turns + s.tile, s.order);
+    __syncthreads();   // the turn has come, and the stages are free again
+    const bool accumulate = g.accumulate || s.order > 0;
+    const float* first_bias = g.has_bias && s.order == 0 ? bias : nullptr;
 #pragma unroll
     for (int i = 0; i < MT; ++i)
 #pragma unroll
         for (int j = 0; j < NT; ++j) {
-            const long long row = m0 + wm + i * 16 + lane / 4, col = n0 + wn + j * 8 + (lane % 4) * 2;
-            store_pair(c, bias, g, accumulate, row, col, acc[i][j][0], acc[i][j][1]);
-            store_pair(c, bias, g, accumulate, row + 8, col, acc[i][j][2], acc[i][j][3]);
+            const long long row = s.m0 + wm + i * 16 + lane / 4, col = s.n0 + wn + j * 8 + (lane % 4) * 2;
+            store_pair(c, first_bias, g, accumulate, row, col, acc[i][j][0], acc[i][j][1]);
+            store_pair(c, first_bias, g, accumulate, row + 8, col, acc[i][j][2], acc[i][j][3]);
         }
-    if (g.splits > 1) pass_turn(turns + blockIdx.x, z, g.splits);
+    if (g.splits > 1) {
+        __syncthreads();
+        if (threadIdx.x == 0) pass_turn(turns + s.tile, s.order, g.splits);
+    }
 }
 
 template __global__ void gemm_mma<float, float, K_MAJOR, MN_MAJOR, true>(const float*, const float*, const float*, float*, int*, GemmArgs);

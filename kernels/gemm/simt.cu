@@ -60,50 +60,56 @@ __device__ __forceinline__ void multiply(const float (*a)[PITCH], const float (*
 }
 
 template <int A_MAJOR, int B_MAJOR, bool ALIGNED>
-__global__ __launch_bounds__(THREADS, 2) void gemm_simt(const float* __restrict__ a, const float* __restrict__ b,
-                                                        const float* __restrict__ bias, float* __restrict__ c, int* __restrict__ turns, GemmArgs g) {
-    __shared__ __align__(16) float as[2][BK][PITCH], bs[2][BK][PITCH];
-    const TileCoord t = tile_coord(blockIdx.x, (g.m + BM - 1) / BM, (g.n + BN - 1) / BN);
-    const long long m0 = t.m * BM, n0 = t.n * BN;
-    const long long k_begin = blockIdx.z * g.k_chunk;
-    const long long k_end = min(g.k, k_begin + g.k_chunk);
+__device__ __forceinline__ void multiply_segment(const float* a, const float* b, const GemmArgs& g, const Segment<BM, BN>& s,
+                                                 float (*as)[BK][PITCH], float (*bs)[BK][PITCH], float (&acc)[8][8]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-    float acc[8][8] = {};
-
-    Source<A_MAJOR, ALIGNED> from_a(a, g.lda, m0, g.m, k_begin);
-    Source<B_MAJOR, ALIGNED> from_b(b, g.ldb, n0, g.n, k_begin);
-    long long k_left = k_end - k_begin;
+    Source<A_MAJOR, ALIGNED> from_a(a, g.lda, s.m0, g.m, s.k_begin);
+    Source<B_MAJOR, ALIGNED> from_b(b, g.ldb, s.n0, g.n, s.k_begin);
+    long long k_left = s.k_end - s.k_begin;
     int tile_k = static_cast<int>(min(k_left, static_cast<long long>(BK)));
     from_a.put(as[0], from_a.fetch(tile_k));
     from_b.put(bs[0], from_b.fetch(tile_k));
     __syncthreads();
     for (int buf = 0; k_left > 0; buf ^= 1) {
         k_left -= BK;
-        float4 sa, sb;
+        float4 next_a, next_b;
         if (k_left > 0) {
             tile_k = static_cast<int>(min(k_left, static_cast<long long>(BK)));
-            sa = from_a.fetch(tile_k);
-            sb = from_b.fetch(tile_k);
+            next_a = from_a.fetch(tile_k);
+            next_b = from_b.fetch(tile_k);
         }
         multiply(as[buf], bs[buf], ty, tx, acc);
         if (k_left > 0) {
-            from_a.put(as[buf ^ 1], sa);
-            from_b.put(bs[buf ^ 1], sb);
+            from_a.put(as[buf ^ 1], next_a);
+            from_b.put(bs[buf ^ 1], next_b);
             __syncthreads();
         }
     }
-    const int z = static_cast<int>(blockIdx.z);
-    const bool accumulate = g.accumulate || z > 0;
-    bias = g.has_bias && z == 0 ? bias : nullptr;
-    if (g.splits > 1) wait_turn(turns + blockIdx.x, z);
+}
+
+template <int A_MAJOR, int B_MAJOR, bool ALIGNED>
+__global__ __launch_bounds__(THREADS, 2) void gemm_simt(const float* __restrict__ a, const float* __restrict__ b,
+                                                        const float* __restrict__ bias, float* __restrict__ c, int* __restrict__ turns, GemmArgs g) {
+    __shared__ __align__(16) float as[2][BK][PITCH], bs[2][BK][PITCH];
+    const Segment<BM, BN> s(blockIdx.x, g);
+    float acc[8][8] = {};
+    multiply_segment<A_MAJOR, B_MAJOR, ALIGNED>(a, b, g, s, as, bs, acc);
+    if (g.splits > 1 && threadIdx.x == 0) wait_turn(turns + s.tile, s.order);
+    __syncthreads();   // the turn has come, and the tiles in shared memory are free again
+    const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+    const bool accumulate = g.accumulate || s.order > 0;
+    const float* first_bias = g.has_bias && s.order == 0 ? bias : nullptr;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-        const long long row = m0 + (i / 4) * 64 + ty * 4 + i % 4;
+        const long long row = s.m0 + (i / 4) * 64 + ty * 4 + i % 4;
 #pragma unroll
         for (int j = 0; j < 8; j += 2)
-            store_pair(c, bias, g, accumulate, row, n0 + (j / 4) * 64 + tx * 4 + j % 4, acc[i][j], acc[i][j + 1]);
+            store_pair(c, first_bias, g, accumulate, row, s.n0 + (j / 4) * 64 + tx * 4 + j % 4, acc[i][j], acc[i][j + 1]);
     }
-    if (g.splits > 1) pass_turn(turns + blockIdx.x, z, g.splits);
+    if (g.splits > 1) {
+        __syncthreads();
+        if (threadIdx.x == 0) pass_turn(turns + s.tile, s.order, g.splits);
+    }
 }
 
 template __global__ void gemm_simt<K_MAJOR, MN_MAJOR, true>(const float*, const float*, const float*, float*, int*, GemmArgs);

@@ -1,7 +1,7 @@
 // bf16 and f16 products on Hopper: bulk tensor copies fill a ring of shared-memory stages, two warpgroups multiply.
 //
-// One producer warpgroup and two consumers, each with 64 of the tile's 128 rows. Blocks are persistent: they walk the
-// (split, tile) list with the grid as stride; a tile's bits do not depend on the number of blocks.
+// One producer warpgroup and two consumers, each with 64 of the tile's 128 rows. Blocks are persistent: they
+// walk the list of (split, tile) with the grid as stride; a tile's bits do not depend on the number of blocks.
 #include "gemm_common.cuh"
 #include "wgmma.cuh"
 
@@ -14,8 +14,11 @@ template <int BN> struct Ring {
     // MN-major operands come in boxes of 64 columns.
     static constexpr int B_BYTES = (BN + BOX - 1) / BOX * BOX * BK * 2;
     static constexpr int STAGE = A_BYTES + B_BYTES;
-    static constexpr int STAGES = BN > 128 ? 4 : 6;
-    static constexpr int BYTES = STAGES * STAGE + STAGE_ALIGN;
+    static constexpr int STAGES = BN > 192 ? 3 : BN > 128 ? 4 : 6;
+    // Each consumer leaves 64 rows of finished results for the copy engine, 128-byte boxes side by side.
+    static constexpr int OUT_BOXES = (BN + BOX - 1) / BOX;
+    static constexpr int OUT_BYTES = OUT_BOXES * BOX * 128;
+    static constexpr int BYTES = STAGES * STAGE + 2 * OUT_BYTES + STAGE_ALIGN;
 };
 
 struct Cursor {
@@ -26,24 +29,10 @@ struct Cursor {
     }
 };
 
-struct Work {
-    long long m0, n0, k_begin, k_end, tile;
-    int z;
-};
-template <int BN> __device__ __forceinline__ Work work_item(long long i, const GemmArgs& g) {
-    const long long tiles_m = (g.m + BM - 1) / BM, tiles_n = (g.n + BN - 1) / BN;
-    const long long tiles = tiles_m * tiles_n;
-    const int z = static_cast<int>(i / tiles);
-    const long long tile = i - z * tiles;
-    const TileCoord t = tile_coord(tile, tiles_m, tiles_n);
-    const long long k_begin = z * g.k_chunk;
-    return {t.m * BM, t.n * BN, k_begin, min(g.k, k_begin + g.k_chunk), tile, z};
-}
-
 template <int BN, int A_MAJOR, int B_MAJOR>
-__device__ __forceinline__ void load_stage(unsigned stage, unsigned full, const CUtensorMap* a, const CUtensorMap* b, const Work& w,
+__device__ __forceinline__ void load_stage(unsigned stage, unsigned full, const CUtensorMap* a, const CUtensorMap* b, const Segment<BM, BN>& s,
                                            int k) {
-    const int m0 = static_cast<int>(w.m0), n0 = static_cast<int>(w.n0);
+    const int m0 = static_cast<int>(s.m0), n0 = static_cast<int>(s.n0);
     mbarrier_expect(full, Ring<BN>::A_BYTES + (B_MAJOR == K_MAJOR ? BN * BK * 2 : Ring<BN>::B_BYTES));
     if constexpr (A_MAJOR == K_MAJOR)
         tma_load_2d(stage, a, full, k, m0);
@@ -70,50 +59,101 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[BN / 2], unsigned st
     }
 }
 
-template <typename O, int BN>
-__device__ __forceinline__ void store_tile(const float (&acc)[BN / 2], O* c, const float* bias, const GemmArgs& g, const Work& w,
-                                           int consumer) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const long long row = w.m0 + consumer * 64 + warp * 16 + lane / 4;
-    const bool accumulate = g.accumulate || w.z > 0;
-    const float* first = g.has_bias && w.z == 0 ? bias : nullptr;
+template <typename O> __device__ __forceinline__ unsigned pack(float x, float y) {
+    const Pair<O> p = {from_f32<O>(x), from_f32<O>(y)};
+    return *reinterpret_cast<const unsigned*>(&p);
+}
+
+// Address inside a box of 64 rows × 128 bytes with the copy engine's 128-byte swizzle; `chunk` counts 16 bytes.
+__device__ __forceinline__ unsigned swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
+
+// Columns [first, first + columns) of this consumer's accumulators to its staging boxes.
+template <typename O, int BN, int FIRST, int COLUMNS>
+__device__ __forceinline__ void stage_out(const float (&acc)[BN / 2], unsigned out, int lane, int warp) {
+    if constexpr (sizeof(O) == 2) {
+        const int row = warp * 16 + lane % 16;
 #pragma unroll
-    for (int j = 0; j < BN / 8; ++j) {
-        const long long col = w.n0 + j * 8 + lane % 4 * 2;
-        store_pair(c, first, g, accumulate, row, col, acc[j * 4], acc[j * 4 + 1]);
-        store_pair(c, first, g, accumulate, row + 8, col, acc[j * 4 + 2], acc[j * 4 + 3]);
+        for (int j = 0; j < COLUMNS / 8; j += 2) {
+            const float* d = &acc[(FIRST / 8 + j) * 4];
+            const int chunk = j + lane / 16;
+            stmatrix_x4(out + chunk / 8 * 8192 + swizzled(row, chunk % 8), pack<O>(d[0], d[1]), pack<O>(d[2], d[3]), pack<O>(d[4], d[5]),
+                        pack<O>(d[6], d[7]));
+        }
+    } else {
+        const int row = warp * 16 + lane / 4;
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; ++j) {
+            const float* d = &acc[(FIRST / 8 + j) * 4];
+            const int chunk = j * 2 + lane % 4 / 2;
+            const unsigned at = out + chunk / 8 * 8192 + swizzled(row, chunk % 8) + lane % 2 * 8;
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(d[0]), "f"(d[1]) : "memory");
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at + 8 * 128), "f"(d[2]), "f"(d[3]) : "memory");
+        }
     }
 }
 
-// As wait_turn and pass_turn, for one warpgroup: each consumer has its own turn.
-__device__ __forceinline__ void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
-__device__ __forceinline__ void warpgroup_wait_turn(const int* turn, int z, int id) {
-    if (threadIdx.x % 128 == 0) {
-        int now;
-        do asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
-        while (now != z);
+// One pass of the epilogue: registers → staging → copy engine. The next tile's products overlap the copy.
+template <typename O, int BN, int FIRST, int COLUMNS>
+__device__ __forceinline__ void store_pass(const float (&acc)[BN / 2], unsigned out, const CUtensorMap* c, const GemmArgs& g,
+                                           const Segment<BM, BN>& s, int consumer) {
+    constexpr int BOX_COLS = 128 / sizeof(O);
+    const bool leader = threadIdx.x % 128 == 0;
+    if (leader) bulk_wait_read();
+    warpgroup_sync(consumer + 1);
+    stage_out<O, BN, FIRST, COLUMNS>(acc, out, threadIdx.x % 32, threadIdx.x / 32 % 4);
+    fence_async_shared();
+    warpgroup_sync(consumer + 1);
+    if (leader) {
+        for (int box = 0; box < (COLUMNS + BOX_COLS - 1) / BOX_COLS; ++box) {
+            const int x = static_cast<int>(s.n0) + FIRST + box * BOX_COLS, y = static_cast<int>(s.m0) + consumer * 64;
+            if (g.accumulate || s.order > 0)
+                tma_add_2d(c, out + box * 8192, x, y);
+            else
+                tma_store_2d(c, out + box * 8192, x, y);
+        }
+        bulk_commit();
     }
-    warpgroup_sync(id);
 }
-__device__ __forceinline__ void warpgroup_pass_turn(int* turn, int z, int splits, int id) {
-    warpgroup_sync(id);
-    if (threadIdx.x % 128 == 0) {
-        __threadfence();
-        asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(z + 1 == splits ? 0 : z + 1) : "memory");
+
+template <typename O, int BN>
+__device__ __forceinline__ void store_tile(float (&acc)[BN / 2], unsigned out, const CUtensorMap* c, const float* bias, int* turns,
+                                           const GemmArgs& g, const Segment<BM, BN>& s, int consumer) {
+    if (g.has_bias && s.order == 0) {
+#pragma unroll
+        for (int j = 0; j < BN / 8; ++j) {
+            const long long col = s.n0 + j * 8 + threadIdx.x % 4 * 2;
+            const float x = col < g.n ? bias[col] : 0.f, y = col + 1 < g.n ? bias[col + 1] : 0.f;
+            acc[j * 4] += x, acc[j * 4 + 1] += y, acc[j * 4 + 2] += x, acc[j * 4 + 3] += y;
+        }
+    }
+    int* turn = turns + s.tile * 2 + consumer;
+    const bool leader = threadIdx.x % 128 == 0;
+    if (g.splits > 1 && leader) {
+        wait_turn(turn, s.order);
+        fence_async();
+    }
+    // Columns the staging boxes hold at a time.
+    constexpr int PASS = sizeof(O) == 2 ? BN : Ring<BN>::OUT_BOXES * 32;
+    store_pass<O, BN, 0, PASS>(acc, out, c, g, s, consumer);
+    if constexpr (PASS < BN) store_pass<O, BN, PASS, BN - PASS>(acc, out, c, g, s, consumer);
+    if (g.splits > 1 && leader) {
+        bulk_wait();
+        fence_async();
+        pass_turn(turn, s.order, g.splits);
     }
 }
 
 template <int BN, typename T, typename O, int A_MAJOR, int B_MAJOR>
-__device__ __forceinline__ void consume(unsigned ring, unsigned full, unsigned empty, const float* bias, O* c, int* turns,
-                                        const GemmArgs& g, long long items, int consumer) {
+__device__ __forceinline__ void consume(unsigned ring, unsigned full, unsigned empty, unsigned out, const CUtensorMap* c,
+                                        const float* bias, int* turns, const GemmArgs& g, int consumer) {
     Cursor at;
-    for (long long i = blockIdx.x; i < items; i += gridDim.x) {
-        const Work w = work_item<BN>(i, g);
+    for (int index = blockIdx.x; index < Segment<BM, BN>::count(g); index += gridDim.x) {
+        const Segment<BM, BN> s(index, g);
         float acc[BN / 2];
 #pragma unroll
         for (int j = 0; j < BN / 2; ++j) acc[j] = 0.f;
         int last = -1;
-        for (long long k = w.k_begin; k < w.k_end; k += BK) {
+        for (long long k = s.k_begin; k < s.k_end; k += BK) {
             mbarrier_wait(full + at.stage * 8, at.phase);
             wgmma_fence();
             multiply_stage<BN, T, A_MAJOR, B_MAJOR>(acc, ring + at.stage * Ring<BN>::STAGE, consumer);
@@ -125,17 +165,16 @@ __device__ __forceinline__ void consume(unsigned ring, unsigned full, unsigned e
         }
         wgmma_wait<0>();
         if (last >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(empty + last * 8);
-        int* turn = turns + w.tile * 2 + consumer;
-        if (g.splits > 1) warpgroup_wait_turn(turn, w.z, consumer + 1);
-        store_tile<O, BN>(acc, c, bias, g, w, consumer);
-        if (g.splits > 1) warpgroup_pass_turn(turn, w.z, g.splits, consumer + 1);
+        store_tile<O, BN>(acc, out, c, bias, turns, g, s, consumer);
     }
+    if (threadIdx.x % 128 == 0) bulk_wait();
 }
 
-// Dynamic shared memory: Ring<BN>::BYTES. Boxes of the maps: K-major [rows = BM or BN, 64], MN-major [64 k, 64].
+// BN = 96 is for n <= 96 only: its last 16-bit box is 128 columns wide. Dynamic shared memory: Ring<BN>::BYTES. Boxes of the maps, all with the 128-byte swizzle: operands K-major
+// [rows = BM or BN, 64] or MN-major [64 k, 64]; C [64 rows, 128 bytes].
 template <int BN, typename T, typename O, int A_MAJOR, int B_MAJOR>
 __global__ __launch_bounds__(THREADS, 1) void gemm_wgmma(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-                                                         const float* __restrict__ bias, O* __restrict__ c,
+                                                         const __grid_constant__ CUtensorMap c, const float* __restrict__ bias,
                                                          int* __restrict__ turns, GemmArgs g) {
     extern __shared__ unsigned char raw[];
     __shared__ __align__(8) unsigned long long bars[2 * Ring<BN>::STAGES];
@@ -149,62 +188,73 @@ __global__ __launch_bounds__(THREADS, 1) void gemm_wgmma(const __grid_constant__
         tma_prefetch_descriptor(&b);
     }
     __syncthreads();
-    const long long tiles = (g.m + BM - 1) / BM * ((g.n + BN - 1) / BN);
-    const long long items = tiles * g.splits;
     const int group = threadIdx.x / 128;
     if (group == 0) {
-        registers_shrink<40>();
+        registers_shrink<56>();
         if (threadIdx.x == 0) {
             Cursor at;
-            for (long long i = blockIdx.x; i < items; i += gridDim.x) {
-                const Work w = work_item<BN>(i, g);
-                for (long long k = w.k_begin; k < w.k_end; k += BK) {
+            for (int index = blockIdx.x; index < Segment<BM, BN>::count(g); index += gridDim.x) {
+                const Segment<BM, BN> s(index, g);
+                for (long long k = s.k_begin; k < s.k_end; k += BK) {
                     mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
-                    load_stage<BN, A_MAJOR, B_MAJOR>(ring + at.stage * Ring<BN>::STAGE, full + at.stage * 8, &a, &b, w,
+                    load_stage<BN, A_MAJOR, B_MAJOR>(ring + at.stage * Ring<BN>::STAGE, full + at.stage * 8, &a, &b, s,
                                                      static_cast<int>(k));
                     at.advance<STAGES>();
                 }
             }
         }
     } else {
-        registers_grow<232>();
-        consume<BN, T, O, A_MAJOR, B_MAJOR>(ring, full, empty, bias, c, turns, g, items, group - 1);
+        registers_grow<224>();
+        const unsigned out = ring + STAGES * Ring<BN>::STAGE + (group - 1) * Ring<BN>::OUT_BYTES;
+        consume<BN, T, O, A_MAJOR, B_MAJOR>(ring, full, empty, out, &c, bias, turns, g, group - 1);
     }
 }
 
-template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<96, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<128, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<192, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<256, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);

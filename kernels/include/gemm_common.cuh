@@ -14,7 +14,7 @@ constexpr int MN_MAJOR = 1;
 struct GemmArgs {
     long long m, n, k;
     long long lda, ldb, ldc;     // elements between rows of the stored matrices
-    long long k_chunk;           // k elements a split takes; split z covers [z·k_chunk, (z+1)·k_chunk)
+    long long k_chunk;           // k elements a split takes, a multiple of the kernel's k step
     int splits;                  // above 1 only for an f32 C
     int accumulate;              // 1: add to C
     int has_bias;                // 1: add bias[n]
@@ -22,37 +22,52 @@ struct GemmArgs {
 };
 static_assert(sizeof(GemmArgs) == 72, "keep in step with GemmArgs in gemm/mod.rs");
 
-// Splits of one tile add to C in split order: split z waits until `*turn` is z. Blocks of lower z start earlier, so the
-// wait is short and cannot lock up. The last split leaves 0 for the next launch. Called by all threads of the block.
-__device__ __forceinline__ void wait_turn(const int* turn, int z) {
-    if (threadIdx.x == 0) {
-        int now;
-        do asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
-        while (now != z);
-    }
-    __syncthreads();
-}
-__device__ __forceinline__ void pass_turn(int* turn, int z, int splits) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(z + 1 == splits ? 0 : z + 1) : "memory");
-    }
-}
-
 struct TileCoord {
-    long long m, n;
+    int m, n;
 };
 
 // Walks eight tile rows together, so that the blocks running at one time share both operands in the L2.
-__device__ __forceinline__ TileCoord tile_coord(long long tile, long long tiles_m, long long tiles_n) {
-    constexpr long long GROUP = 8;
-    const long long per_group = GROUP * tiles_n;
-    const long long group = tile / per_group;
-    const long long first = group * GROUP;
-    const long long rows = min(GROUP, tiles_m - first);
-    const long long in_group = tile - group * per_group;
+__device__ __forceinline__ TileCoord tile_coord(int tile, int tiles_m, int tiles_n) {
+    constexpr int GROUP = 8;
+    const int per_group = GROUP * tiles_n;
+    const int group = tile / per_group;
+    const int first = group * GROUP;
+    const int rows = min(GROUP, tiles_m - first);
+    const int in_group = tile - group * per_group;
     return {first + in_group % rows, in_group / rows};
+}
+
+// One split of one tile. All tiles of a split come before the next split: the blocks running at one time read the same
+// part of k, which they share in the L2. The host keeps tiles · splits below 2^31.
+template <int TILE_M, int TILE_N> struct Segment {
+    int tile, order;
+    long long m0, n0, k_begin, k_end;
+
+    __device__ __forceinline__ static int count(const GemmArgs& g) {
+        return static_cast<int>((g.m + TILE_M - 1) / TILE_M) * static_cast<int>((g.n + TILE_N - 1) / TILE_N) * g.splits;
+    }
+    __device__ __forceinline__ Segment(int index, const GemmArgs& g) {
+        const int tiles_m = static_cast<int>((g.m + TILE_M - 1) / TILE_M), tiles_n = static_cast<int>((g.n + TILE_N - 1) / TILE_N);
+        order = index / (tiles_m * tiles_n);
+        tile = index - order * (tiles_m * tiles_n);
+        const TileCoord t = tile_coord(tile, tiles_m, tiles_n);
+        m0 = static_cast<long long>(t.m) * TILE_M;
+        n0 = static_cast<long long>(t.n) * TILE_N;
+        k_begin = order * g.k_chunk;
+        k_end = min(g.k, k_begin + g.k_chunk);
+    }
+};
+
+// The splits of a tile add to C in ascending order. Blocks of an earlier split start earlier, so the wait is short and
+// cannot lock up. The last split leaves 0 for the next launch.
+__device__ __forceinline__ void wait_turn(const int* turn, int order) {
+    int now;
+    do asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+    while (now != order);
+}
+__device__ __forceinline__ void pass_turn(int* turn, int order, int splits) {
+    __threadfence();
+    asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(order + 1 == splits ? 0 : order + 1) : "memory");
 }
 
 __device__ __forceinline__ float to_f32(float x) { return x; }
