@@ -3,6 +3,7 @@
 // Row t with target y and weight w (0 where y is the ignore index):
 //   nll[t] = w · (log Σ_v exp(l[v]) − l[y]),   d_logits[t, v] = scale · w · (softmax(l)[v] − [v = y]).
 // Every column takes part in the softmax, vocabulary padding included.
+#include <cfloat>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -14,18 +15,18 @@ template <> __device__ __forceinline__ float from_f32<float>(float x) { return x
 template <> __device__ __forceinline__ __nv_bfloat16 from_f32<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ __forceinline__ __half from_f32<__half>(float x) { return __float2half_rn(x); }
 
-// A running maximum and the sum of exponentials relative to it. A NaN never becomes the maximum, but reaches the sum.
+// A running maximum and the sum of exponentials relative to it. A NaN never becomes the maximum, but reaches the sum, and
+// so does an infinite maximum (∞ − ∞). The start is finite, so that an empty part merges as nothing.
 struct SoftmaxSum {
     float max, sum;
     __device__ __forceinline__ void add(float x) {
         const float m = fmaxf(max, x);
-        // Both infinite: nothing summed so far weighs anything.
-        sum = (max == m ? sum : sum * __expf(max - m)) + (x == m ? 1.f : __expf(x - m));
+        sum = sum * __expf(max - m) + __expf(x - m);
         max = m;
     }
     __device__ __forceinline__ void merge(SoftmaxSum o) {
         const float m = fmaxf(max, o.max);
-        sum = (max == m ? sum : sum * __expf(max - m)) + (o.max == m ? o.sum : o.sum * __expf(o.max - m));
+        sum = sum * __expf(max - m) + o.sum * __expf(o.max - m);
         max = m;
     }
 };
@@ -54,7 +55,7 @@ __device__ __forceinline__ void write_gradient(O* __restrict__ d, const float* _
         O out[VEC];
 #pragma unroll
         for (int e = 0; e < VEC; ++e) {
-            const float p = x[e] == max ? inv_sum : __expf(x[e] - max) * inv_sum;
+            const float p = __expf(x[e] - max) * inv_sum;
             out[e] = from_f32<O>(weight * (p - (v + e == target ? 1.f : 0.f)));
         }
         if constexpr (ALIGNED && sizeof(O) == 2)
@@ -82,7 +83,7 @@ __global__ __launch_bounds__(THREADS) void cross_entropy(const float* __restrict
             for (long long v = threadIdx.x; v < columns; v += THREADS) d_logits[row * columns + v] = from_f32<O>(0.f);
         return;
     }
-    SoftmaxSum s = {-INFINITY, 0.f};
+    SoftmaxSum s = {-FLT_MAX, 0.f};
     if constexpr (ALIGNED) {
         for (long long v = static_cast<long long>(threadIdx.x) * 4; v < columns; v += THREADS * 4) {
             const float4 x = *reinterpret_cast<const float4*>(l + v);
