@@ -16,7 +16,7 @@
 //!
 //! Decoupled weight decay after Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019).
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -111,7 +111,7 @@ pub fn adamw_update(
                 m: &mut chunk.m[at.clone()],
                 v: &mut chunk.v[at],
             };
-            arch.dispatch(|| update_elements(piece, scalars, decay, clip));
+            arch.dispatch(Update { piece, scalars: *scalars, decay, clip });
         }
     };
     if len <= CHUNK {
@@ -134,15 +134,28 @@ struct Chunk<'a> {
     v: &'a mut [f32],
 }
 
-#[inline(always)]
-fn update_elements(chunk: Chunk<'_>, s: &StepScalars, decay: f32, clip: f32) {
-    let StepScalars { lr, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, bc1, bc2, inv_scale, .. } = *s;
-    let moments = chunk.m.iter_mut().zip(chunk.v.iter_mut());
-    for ((p, &g), (m, v)) in chunk.p.iter_mut().zip(chunk.g).zip(moments) {
-        let g = (g * inv_scale) * clip;
-        *m = beta1 * *m + one_minus_beta1 * g;
-        *v = beta2 * *v + (one_minus_beta2 * g) * g;
-        let direction = (*m * bc1) / ((*v * bc2).sqrt() + eps);
-        *p = decay * *p - lr * direction;
+/// A struct and not a closure, so that the body is sure to be compiled for the vector width `dispatch` chose.
+struct Update<'a> {
+    piece: Chunk<'a>,
+    scalars: StepScalars,
+    decay: f32,
+    clip: f32,
+}
+
+impl WithSimd for Update<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { piece: Chunk { p, g, m, v }, scalars, decay, clip } = self;
+        let StepScalars { lr, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, .. } = scalars;
+        let StepScalars { bc1, bc2, inv_scale, .. } = scalars;
+        for ((p, &g), (m, v)) in p.iter_mut().zip(g).zip(m.iter_mut().zip(v.iter_mut())) {
+            let g = (g * inv_scale) * clip;
+            *m = beta1 * *m + one_minus_beta1 * g;
+            *v = beta2 * *v + (one_minus_beta2 * g) * g;
+            let direction = (*m * bc1) / ((*v * bc2).sqrt() + eps);
+            *p = decay * *p - lr * direction;
+        }
     }
 }

@@ -52,3 +52,8 @@ pub use scaler::{LossScaler, ScalerConfig, ScalerState};
 pub use schedule::{DecayShape, Schedule, ScheduleKind};
 pub use skip::{SkipCounter, SpikeDetector, SpikeDetectorConfig};
 pub use tail::{StepOutcome, TailArenas, run_tail};
+
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
