@@ -1,1 +1,3 @@
 //! Integration tests of the workspace.
+
+pub mod contract;

@@ -1,6 +1,6 @@
 //! One builder behind every constructor.
 
-use crate::core::{Core, TrainerContext};
+use crate::contract::{Core, TrainerContext};
 use crate::engine;
 use crate::error::Result;
 use crate::metrics::StepOpts;

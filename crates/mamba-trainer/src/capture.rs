@@ -1,6 +1,6 @@
 //! Capturing the fused step. Capture executes nothing and changes no state; a replay has the bits of the eager step.
 
-use crate::core::Core;
+use crate::contract::Core;
 use crate::error::{Result, TrainerError};
 use crate::step::{Objective, Plan, enqueue};
 

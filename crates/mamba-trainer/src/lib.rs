@@ -2,7 +2,7 @@
 
 mod builder;
 mod capture;
-mod core;
+mod contract;
 mod dist;
 mod engine;
 mod error;
@@ -16,7 +16,7 @@ mod step;
 mod trainer;
 
 pub use builder::TrainerBuilder;
-pub use core::TrainerContext;
+pub use contract::TrainerContext;
 pub use dist::DistContext;
 pub use error::{Result, TrainerError};
 pub use lm::{LanguageModel, LmTrainer, TokenBatch};

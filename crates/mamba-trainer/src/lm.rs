@@ -1,7 +1,7 @@
 //! Training of language models: embedding, blocks, head and cross-entropy on the device.
 
 use crate::builder::TrainerBuilder;
-use crate::core::{Goal, Input};
+use crate::contract::{Goal, Input};
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
 use crate::metrics::{

@@ -1,6 +1,6 @@
 //! Reading and replacing the parts of a trainer's state.
 
-use crate::core::Core;
+use crate::contract::Core;
 use crate::engine::Arena;
 use crate::error::Result;
 use mamba_model::{MambaWeights, RecurrentState};

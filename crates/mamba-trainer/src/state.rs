@@ -5,7 +5,7 @@
 //! all before it (u32). Every length follows from the header and must add up to the file's length before anything
 //! is allocated.
 
-use crate::core::Core;
+use crate::contract::Core;
 use crate::engine::Arena;
 use crate::error::{Result, TrainerError};
 use crate::metrics::StepOpts;

@@ -5,7 +5,7 @@ use crate::error::Result;
 
 /// Where the gradient comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Objective {
+pub enum Objective {
     /// The caller's gradient of the temporal output.
     Upstream,
     /// The language model's own loss.

@@ -1,7 +1,7 @@
 //! The trainer: what backbones and language models share, and the backbone's own calls.
 
 use crate::builder::TrainerBuilder;
-use crate::core::{Core, Goal, Input, TrainerContext};
+use crate::contract::{Core, Goal, Input, TrainerContext};
 use crate::dist::DistContext;
 use crate::engine::Arena;
 use crate::error::{Result, TrainerError, check_len};
@@ -119,6 +119,11 @@ impl<K: ModelKind> Trainer<K> {
     /// Micro-batches of the open accumulation window, `None` where none is open.
     pub fn window(&self) -> Option<u64> {
         self.core.window.map(|w| w.micro_batches)
+    }
+
+    /// Whether a forward waits for its backward.
+    pub fn has_pending_forward(&self) -> bool {
+        self.core.has_pending_forward()
     }
 
     /// Sets clip and skip of the fused step, under a captured graph too.
@@ -402,11 +407,6 @@ impl MambaTrainer {
         temporal: &mut [f32],
     ) -> Result<()> {
         self.core.forward(Input { input: ModelInput::Dense(input), reset }, temporal)
-    }
-
-    /// Whether a forward waits for its backward.
-    pub fn has_pending_forward(&self) -> bool {
-        self.core.has_pending_forward()
     }
 
     /// The backward half: adds the gradient of the pending forward to the window and, unless

@@ -8,6 +8,8 @@
 //!   [`Engine::set_values`], never as an argument of an [`Op`]: a captured step must see it.
 //! - Arguments have been checked: lengths, ranges, finiteness, order of calls. An error is the device's own.
 
+mod cpu;
+
 use crate::builder::EngineConfig;
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
@@ -162,7 +164,7 @@ pub(crate) fn open(config: EngineConfig) -> Result<Box<dyn Engine>> {
         Device::Cpu if ctx.gemm_mode != GemmMode::Deterministic => {
             unavailable("gemm mode", ctx.gemm_mode.to_string(), "deterministic on the cpu")
         }
-        Device::Cpu => unavailable("device", ctx.device.to_string(), "none"),
+        Device::Cpu => Ok(Box::new(cpu::CpuEngine::new(config)?)),
         Device::Cuda(_) => unavailable("device", ctx.device.to_string(), "cpu"),
     }
 }
