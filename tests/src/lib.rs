@@ -1,3 +1,4 @@
 //! Integration tests of the workspace.
 
 pub mod contract;
+pub mod golden;

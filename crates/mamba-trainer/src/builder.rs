@@ -2,7 +2,7 @@
 
 use crate::contract::{Core, TrainerContext};
 use crate::engine;
-use crate::error::Result;
+use crate::error::{Result, TrainerError};
 use crate::metrics::StepOpts;
 use crate::session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 use crate::trainer::{ModelKind, Trainer};
@@ -167,6 +167,10 @@ impl<K: ModelKind> TrainerBuilder<K> {
         let (beta1, beta2) = options.betas;
         let adamw = session.adamw()?.with_betas(beta1, beta2)?.with_eps(options.eps)?;
         options.step_opts.validate()?;
+        if options.threads == Some(0) {
+            let expected = "at least 1, or absent for all cores";
+            return Err(TrainerError::Setting { name: "threads", value: "0".to_owned(), expected });
+        }
         let scaler = LossScaler::new(options.scaler)?;
         weights.check_finite()?;
         let ctx = TrainerContext {
@@ -189,5 +193,72 @@ impl<K: ModelKind> TrainerBuilder<K> {
         let mut core = Core::new(engine, ctx, adamw, options.reference_no_decay);
         core.set_step_opts(options.step_opts)?;
         Ok(Trainer::from_core(core))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backbone, LmTrainer, MambaConfig, MambaTrainer, ModelConfig};
+    use mamba_model::LmHeadConfig;
+
+    fn weights() -> MambaWeights {
+        MambaWeights::init(&ModelConfig::backbone(MambaConfig::new(6, 1)), 1).unwrap()
+    }
+
+    fn builder() -> TrainerBuilder<Backbone> {
+        MambaTrainer::builder(weights(), TrainSessionCfg::new(6, 1, 2)).device(Device::Cpu)
+    }
+
+    #[test]
+    fn what_the_cpu_lacks_is_named_with_what_it_has() {
+        for dtype in [WeightDtype::Tf32, WeightDtype::Bf16, WeightDtype::F16] {
+            let error = builder().dtype(dtype).build().err().unwrap();
+            let wanted = dtype.to_string();
+            let ok = matches!(&error, TrainerError::NotAvailable { what: "dtype", requested, available }
+                if *requested == wanted && available == "f32 on the cpu");
+            assert!(ok, "{error}");
+        }
+        for mode in [GemmMode::CublasFast, GemmMode::CublasPedantic] {
+            let error = builder().gemm_mode(mode).build().err().unwrap();
+            assert!(matches!(error, TrainerError::NotAvailable { what: "gemm mode", .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_checked() {
+        let bad = [
+            ("threads", builder().threads(0)),
+            ("lr", builder().lr(-1.0)),
+            ("weight_decay", builder().weight_decay(f64::NAN)),
+            ("beta1", builder().betas(1.0, 0.999)),
+            ("beta2", builder().betas(0.9, f64::NAN)),
+            ("eps", builder().eps(0.0)),
+            ("clip_max_norm", builder().step_opts(StepOpts::new().with_clip_max_norm(f64::NAN))),
+            (
+                "init_scale",
+                builder().scaler(ScalerConfig { init_scale: f32::NAN, ..ScalerConfig::default() }),
+            ),
+        ];
+        for (name, builder) in bad {
+            let error = builder.build().err().unwrap().to_string();
+            assert!(error.contains(&format!("`{name}`")), "{name}: {error}");
+        }
+        let mut nan = weights();
+        nan.set("norm_f", &[1.0, f32::NAN, 1.0, 1.0, 1.0, 1.0]).unwrap();
+        let error = MambaTrainer::builder(nan, TrainSessionCfg::new(6, 1, 2)).build().err().unwrap();
+        assert!(error.to_string().contains("norm_f"), "{error}");
+        assert!(builder().build().is_ok());
+    }
+
+    #[test]
+    fn backbones_and_language_models_have_their_own_trainers() {
+        let error = LmTrainer::builder(weights(), 1, 2).build().err().unwrap();
+        assert!(matches!(error, TrainerError::WrongModel { trainer: "LmTrainer", .. }), "{error}");
+        let lm = ModelConfig::language_model(MambaConfig::new(6, 1), LmHeadConfig::new(5));
+        let weights = MambaWeights::init(&lm, 1).unwrap();
+        let session = TrainSessionCfg::new(6, 1, 2);
+        let error = MambaTrainer::builder(weights, session).build().err().unwrap();
+        assert!(matches!(error, TrainerError::WrongModel { trainer: "MambaTrainer", .. }), "{error}");
     }
 }

@@ -202,6 +202,7 @@ impl Core {
         )?;
         self.has_input_gradient = true;
         if closes {
+            self.window_closed();
             return Ok((self.closed_metrics()?, window.counted));
         }
         self.window = Some(window);
@@ -211,13 +212,19 @@ impl Core {
         }
     }
 
-    /// Closes the open window.
+    /// Closes the open window and waits for its outcome.
     pub fn apply(
         &mut self,
         call: &'static str,
         opts: &StepOpts,
         group: Option<&DistContext>,
     ) -> Result<BackwardMetrics> {
+        self.close(call, opts, group)?;
+        self.closed_metrics()
+    }
+
+    /// Closes the open window.
+    pub fn close(&mut self, call: &'static str, opts: &StepOpts, group: Option<&DistContext>) -> Result<()> {
         opts.validate()?;
         let window = self.window.ok_or(TrainerError::NoWindow { call })?;
         let group = group.filter(|g| g.world() > 1);
@@ -232,7 +239,14 @@ impl Core {
         }
         self.engine.set_values(&StepValues { adamw: self.adamw, grad_factor, opts: *opts })?;
         enqueue(&mut *self.engine, &Plan::close())?;
-        self.closed_metrics()
+        self.window_closed();
+        Ok(())
+    }
+
+    fn window_closed(&mut self) {
+        self.window = None;
+        self.closed += 1;
+        self.last_replayed = false;
     }
 
     /// Checks that every rank is about to take the same step.
@@ -286,16 +300,20 @@ impl Core {
         Ok(self.engine.progress(Wait::Yes)?.last)
     }
 
-    /// The newest outcome that is known without waiting.
-    pub fn newest_outcome(&mut self) -> Result<Option<WindowOutcome>> {
-        Ok(self.engine.progress(Wait::No)?.last)
-    }
-
     /// A language model's metrics of the last closed window, waited for.
     pub fn last_lm_metrics(&mut self) -> Result<Option<LmStepMetrics>> {
         let progress = self.engine.progress(Wait::Yes)?;
-        let metrics = self.step_metrics(&progress, self.last_replayed);
-        Ok(progress.last.map(|outcome| lm_metrics(&metrics, Some(outcome))))
+        Ok(progress.last.map(|_| self.lm_metrics_of(&progress)))
+    }
+
+    /// A language model's metrics of the newest window that is known without waiting.
+    pub fn newest_lm_metrics(&mut self) -> Result<LmStepMetrics> {
+        let progress = self.engine.progress(Wait::No)?;
+        Ok(self.lm_metrics_of(&progress))
+    }
+
+    fn lm_metrics_of(&self, progress: &Progress) -> LmStepMetrics {
+        lm_metrics(&self.step_metrics(progress, self.last_replayed), progress.last)
     }
 
     pub fn refuse_graph(&self, call: &'static str) -> Result<()> {
@@ -425,9 +443,6 @@ impl Core {
     }
 
     fn closed_metrics(&mut self) -> Result<BackwardMetrics> {
-        self.window = None;
-        self.closed += 1;
-        self.last_replayed = false;
         let progress = self.engine.progress(Wait::Yes)?;
         let verdict = progress.last.map(|o| o.verdict);
         Ok(BackwardMetrics {

@@ -200,3 +200,69 @@ impl Hub {
         self.turned.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_threads<T: Send>(groups: Vec<DistContext>, work: impl Fn(DistContext) -> T + Sync) -> Vec<T> {
+        let work = &work;
+        std::thread::scope(|s| {
+            let threads: Vec<_> = groups.into_iter().map(|g| s.spawn(move || work(g))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn sums_run_in_rank_order_round_after_round() {
+        // f32 addition is not associative: (2^24 + 1) + 1 is 2^24, 2^24 + (1 + 1) is 2^24 + 2.
+        let values = [16_777_216.0f32, 1.0, 1.0];
+        let groups = DistContext::threads(3, Duration::from_secs(30)).unwrap();
+        let results = in_threads(groups, |group| {
+            let mut last = Vec::new();
+            for round in 0..50 {
+                let mut arena = vec![values[group.rank()], round as f32];
+                let mut sums = [group.rank() as f64];
+                group.all_reduce(&mut arena, &mut sums).unwrap();
+                assert_eq!((arena[0], arena[1], sums[0]), (16_777_216.0, 3.0 * round as f32, 3.0));
+                last = arena;
+            }
+            last
+        });
+        assert!(results.iter().all(|r| *r == results[0]));
+    }
+
+    #[test]
+    fn a_failed_exchange_writes_nothing_and_the_group_stays_broken() {
+        let groups = DistContext::threads(2, Duration::from_millis(50)).unwrap();
+        let (mut arena, mut sums) = (vec![1.5f32, f32::NAN], [2.5]);
+        let error = groups[1].all_reduce(&mut arena, &mut sums).unwrap_err();
+        let ok = matches!(&error, TrainerError::RankTimeout { rank: 1, missing, .. } if missing == &[0]);
+        assert!(ok, "{error}");
+        assert!(arena[0] == 1.5 && arena[1].is_nan() && sums == [2.5]);
+        for group in &groups {
+            let error = group.all_reduce(&mut arena, &mut sums).unwrap_err();
+            assert!(matches!(error, TrainerError::RankLost { broken_by: 0, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn arenas_of_different_lengths_are_refused() {
+        let groups = DistContext::threads(2, Duration::from_secs(30)).unwrap();
+        let results =
+            in_threads(groups, |group| group.all_reduce(&mut vec![0.0; 3 + group.rank()], &mut []).is_err());
+        assert_eq!(results, [true, true]);
+    }
+
+    #[test]
+    fn a_rank_that_leaves_after_the_last_exchange_takes_nothing_back() {
+        for _ in 0..50 {
+            let groups = DistContext::threads(2, Duration::from_secs(30)).unwrap();
+            let results = in_threads(groups, |group| {
+                let mut arena = vec![1.0f32];
+                group.all_reduce(&mut arena, &mut []).map(|()| arena[0])
+            });
+            assert!(results.into_iter().all(|r| r.unwrap() == 2.0));
+        }
+    }
+}

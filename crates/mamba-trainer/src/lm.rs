@@ -5,7 +5,7 @@ use crate::contract::{Goal, Input};
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
 use crate::metrics::{
-    BackwardMetrics, BackwardOpts, LmStepMetrics, MicroBatchMetrics, StepMetrics, StepOpts, WindowOutcome,
+    BackwardMetrics, BackwardOpts, LmStepMetrics, MicroBatchMetrics, StepMetrics, WindowOutcome,
 };
 use crate::session::TrainSessionCfg;
 use crate::step::Objective;
@@ -80,9 +80,8 @@ impl LmTrainer {
     /// [`TrainerError::WindowOpen`], [`TrainerError::Length`], [`TrainerError::Value`], [`TrainerError::Model`] for
     /// ids out of range, [`TrainerError::NoCountedTokens`].
     pub fn step(&mut self, batch: &TokenBatch<'_>) -> Result<LmStepMetrics> {
-        let metrics = self.core.step(batch.input(), batch.goal())?;
-        let outcome = self.core.newest_outcome()?;
-        Ok(lm_metrics(&metrics, outcome))
+        self.core.step(batch.input(), batch.goal())?;
+        self.core.newest_lm_metrics()
     }
 
     /// Adds one micro-batch to the window, opening it where none is open; moves nothing but the recurrence. A
@@ -102,7 +101,7 @@ impl LmTrainer {
         })
     }
 
-    /// Adds one micro-batch and, unless `accumulate_only`, closes the window.
+    /// Adds one micro-batch and, unless `accumulate_only`, closes the window and waits for its outcome.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate), and [`TrainerError::Setting`], [`TrainerError::OptionWhileAccumulating`],
@@ -154,14 +153,14 @@ impl LmTrainer {
         self.core.snapshot_master()
     }
 
-    /// Closes the open window with the clip and skip of the fused step.
+    /// Closes the open window with the clip and skip of the fused step; waits for nothing.
     ///
     /// # Errors
     /// As [`apply_step`](Self::apply_step).
     pub fn apply_window(&mut self) -> Result<LmStepMetrics> {
-        let opts: StepOpts = self.core.step_opts;
-        self.core.apply("apply_window", &opts, None)?;
-        self.core.last_lm_metrics()?.ok_or(TrainerError::NoWindow { call: "apply_window" })
+        let opts = self.core.step_opts;
+        self.core.close("apply_window", &opts, None)?;
+        self.core.newest_lm_metrics()
     }
 }
 

@@ -70,7 +70,7 @@ impl<K: ModelKind> Trainer<K> {
         Self { core, kind: PhantomData }
     }
 
-    /// Closes the open window, with a global-norm clip or without.
+    /// Closes the open window, with a global-norm clip or without, and waits for the outcome.
     ///
     /// # Errors
     /// [`TrainerError::NoWindow`], [`TrainerError::Setting`]; [`TrainerError::NoCountedTokens`] leaves the window
@@ -410,7 +410,7 @@ impl MambaTrainer {
     }
 
     /// The backward half: adds the gradient of the pending forward to the window and, unless
-    /// [`accumulate_only`](BackwardOpts::accumulate_only), closes it.
+    /// [`accumulate_only`](BackwardOpts::accumulate_only), closes it and waits for the outcome.
     ///
     /// # Errors
     /// [`TrainerError::NoPendingForward`], [`TrainerError::StaleForward`], [`TrainerError::Length`],

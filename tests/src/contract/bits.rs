@@ -149,7 +149,11 @@ pub fn absent_mask_equals_zero_mask(target: &Target) {
     zeros.step_packed(&batch.input, Some(&first), &batch.d_temporal).unwrap();
     absent.reset_state().unwrap();
     absent.step(&batch.input, &batch.d_temporal).unwrap();
-    assert_same(&snapshot(&mut absent), &snapshot(&mut zeros), "documents that start at the window's left edge");
+    assert_same(
+        &snapshot(&mut absent),
+        &snapshot(&mut zeros),
+        "documents that start at the window's left edge",
+    );
     absent.step(&batch.input, &batch.d_temporal).unwrap();
     zeros.step(&batch.input, &batch.d_temporal).unwrap();
     assert_same(&snapshot(&mut absent), &snapshot(&mut zeros), "after the mask");

@@ -149,7 +149,8 @@ pub fn a_missing_rank_is_an_error_in_time(target: &Target) {
     forward(&mut t, &batch);
     let begin = Instant::now();
     let error = t.backward_step_dist(&batch.d_temporal, BackwardOpts::new(), &groups[0]).unwrap_err();
-    let ok = matches!(&error, TrainerError::RankTimeout { rank: 0, world: 2, missing, .. } if missing == &[1]);
+    let ok =
+        matches!(&error, TrainerError::RankTimeout { rank: 0, world: 2, missing, .. } if missing == &[1]);
     assert!(ok, "{error}");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     // The local gradient waits in the open window, for a new group or none.

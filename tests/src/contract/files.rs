@@ -43,8 +43,7 @@ pub fn a_state_file_round_trips(target: &Target) {
     assert!(state == lm.training_state(b"").unwrap());
     let mut resumed: LmTrainer = target.lm_builder(state.weights.clone()).build().unwrap();
     resumed.load_training_state(&state).unwrap();
-    let (a, b) =
-        (lm.step(&Tokens::new(2).batch()).unwrap(), resumed.step(&Tokens::new(2).batch()).unwrap());
+    let (a, b) = (lm.step(&Tokens::new(2).batch()).unwrap(), resumed.step(&Tokens::new(2).batch()).unwrap());
     assert_eq!((a.loss.to_bits(), a.step), (b.loss.to_bits(), b.step));
 }
 

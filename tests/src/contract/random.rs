@@ -74,9 +74,7 @@ fn cut<T: Clone>(x: &[T], bad: bool) -> &[T] {
 
 fn run(t: &mut MambaTrainer, call: Call) -> Result<()> {
     match call {
-        Call::Forward { seed, bad } => {
-            t.forward(cut(&Batch::new(seed).input, bad), &mut Batch::temporal())
-        }
+        Call::Forward { seed, bad } => t.forward(cut(&Batch::new(seed).input, bad), &mut Batch::temporal()),
         Call::Backward { seed, accumulate, clip, bad } => {
             let batch = Batch::new(seed);
             t.backward_step(cut(&batch.d_temporal, bad), backward_opts(accumulate, clip)).map(|_| ())

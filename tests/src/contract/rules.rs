@@ -36,7 +36,11 @@ fn warm(target: &Target) -> MambaTrainer {
 }
 
 /// Runs a call that must fail without a trace.
-fn fails(t: &mut MambaTrainer, what: &str, call: impl FnOnce(&mut MambaTrainer) -> Result<()>) -> TrainerError {
+fn fails(
+    t: &mut MambaTrainer,
+    what: &str,
+    call: impl FnOnce(&mut MambaTrainer) -> Result<()>,
+) -> TrainerError {
     let before = snapshot(t);
     let error = call(t).expect_err(what);
     assert_same(&before, &snapshot(t), what);

@@ -50,10 +50,7 @@ impl Target {
     }
 
     pub fn lm_builder(&self, weights: MambaWeights) -> TrainerBuilder<LanguageModel> {
-        LmTrainer::builder(weights, BATCH, SEQ_LEN)
-            .device(self.device)
-            .dtype(self.dtype)
-            .gemm_mode(self.mode)
+        LmTrainer::builder(weights, BATCH, SEQ_LEN).device(self.device).dtype(self.dtype).gemm_mode(self.mode)
     }
 
     pub fn lm(&self, tied: bool) -> LmTrainer {

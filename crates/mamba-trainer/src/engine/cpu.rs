@@ -16,6 +16,8 @@ use std::borrow::Cow;
 
 pub(crate) struct CpuEngine {
     model: CpuModel,
+    /// Threads of the tail where a number was asked for; else the global pool.
+    pool: Option<rayon::ThreadPool>,
     config: ModelConfig,
     batch: usize,
     params: Vec<f32>,
@@ -62,6 +64,7 @@ impl CpuEngine {
         let session = &ctx.session;
         let options = CpuOptions { threads, recompute: ctx.recompute };
         let mut model = CpuModel::new(&ctx.model, session.batch, session.seq_len, &options)?;
+        let pool = threads.map(thread_pool).transpose()?;
         let len = ctx.table.arena_len();
         let mut params = vec![0.0; len];
         for p in ctx.table.iter() {
@@ -71,6 +74,7 @@ impl CpuEngine {
         let input_len = session.batch * session.seq_len * ctx.model.backbone.input_width();
         Ok(Self {
             model,
+            pool,
             batch: session.batch,
             params,
             grads: vec![0.0; len],
@@ -79,11 +83,7 @@ impl CpuEngine {
             tail: Tail::new(&ctx.table, &ctx.model, reference_no_decay, scaler)?,
             config: ctx.model,
             staged: HostBatch::default(),
-            values: StepValues {
-                adamw: AdamWConfig::default(),
-                grad_factor: 1.0,
-                opts: StepOpts::default(),
-            },
+            values: StepValues { adamw: AdamWConfig::default(), grad_factor: 1.0, opts: StepOpts::default() },
             loss: None,
             taken: None,
             last: None,
@@ -124,14 +124,18 @@ impl CpuEngine {
     }
 
     fn run_tail(&mut self) -> Result<()> {
-        let Self { tail: Tail { groups, control, state, scaler }, values, model, .. } = self;
+        let Self { tail: Tail { groups, control, state, scaler }, values, model, pool, .. } = self;
         let options = values.opts.for_optimizer();
         let mut scalars =
             StepScalars::new(&values.adamw, &Schedule::constant(), state.step, scaler, &options)?;
         let loss_scale = scalars.loss_scale;
         scalars.inv_scale = (values.grad_factor / f64::from(loss_scale)) as f32;
         let arenas = TailArenas { params: &mut self.params, grads: &mut self.grads, state };
-        let outcome = run_tail(arenas, groups, control, scaler, &scalars, |params| model.refresh(params))?;
+        let run = || run_tail(arenas, groups, control, scaler, &scalars, |params| model.refresh(params));
+        let outcome = match pool {
+            Some(pool) => pool.install(run),
+            None => run(),
+        }?;
         self.taken = Some((outcome, loss_scale));
         Ok(())
     }
@@ -170,6 +174,14 @@ impl Tail {
         let control = ControlSpans::new(len, control_spans(table, model))?;
         Ok(Self { groups, control, state: AdamWState::new(len), scaler })
     }
+}
+
+fn thread_pool(threads: usize) -> Result<rayon::ThreadPool> {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|_| TrainerError::Setting {
+        name: "threads",
+        value: threads.to_string(),
+        expected: "a number of threads that the system can start",
+    })
 }
 
 /// The gradients of step size and decay: x_proj's dt columns, dt_proj weight and bias, A_log of every layer.
@@ -244,11 +256,7 @@ impl Engine for CpuEngine {
     }
 
     fn progress(&mut self, _wait: Wait) -> Result<Progress> {
-        Ok(Progress {
-            step: self.tail.state.step,
-            loss_scale: self.tail.scaler.scale(),
-            last: self.last,
-        })
+        Ok(Progress { step: self.tail.state.step, loss_scale: self.tail.scaler.scale(), last: self.last })
     }
 
     fn begin_capture(&mut self) -> Result<()> {

@@ -1,0 +1,61 @@
+//! Reads the reference data of `tests/golden`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One case: its sizes and options, and its tensors widened to f64.
+pub struct Case {
+    /// `config` of the JSON file.
+    pub config: serde_json::Value,
+    tensors: BTreeMap<String, Vec<f64>>,
+}
+
+impl Case {
+    /// Reads `golden/{name}.json` and `.safetensors`; panics where they are absent or damaged.
+    pub fn read(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
+        let json = std::fs::read(path.with_extension("json")).unwrap();
+        let mut json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let bytes = std::fs::read(path.with_extension("safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let tensors = file.iter().map(|(name, view)| (name.to_owned(), widened(view.dtype(), view.data())));
+        Self { config: json["config"].take(), tensors: tensors.collect() }
+    }
+
+    /// A tensor; panics where there is none of this name.
+    pub fn get(&self, name: &str) -> &[f64] {
+        self.tensors.get(name).unwrap_or_else(|| panic!("no tensor `{name}`"))
+    }
+
+    /// A tensor of f32 values.
+    pub fn f32(&self, name: &str) -> Vec<f32> {
+        self.get(name).iter().map(|&x| x as f32).collect()
+    }
+
+    /// Names of the tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+}
+
+fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
+    match dtype {
+        Dtype::F32 => bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+        Dtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
+        Dtype::I64 => bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+        other => panic!("{other:?} in golden data"),
+    }
+}
+
+/// ‖got - want‖ / ‖want‖ in the Euclidean norm (the plain norm of the difference where `want` is zero), as the golden
+/// data's own figures are taken; panics at a NaN.
+pub fn relative_error(got: &[f32], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
+    let off = norm(&mut got.iter().zip(want).map(|(g, w)| f64::from(*g) - w));
+    let size = norm(&mut want.iter().copied());
+    assert!(off.is_finite(), "a value is not finite");
+    if size > 0.0 { off / size } else { off }
+}
