@@ -81,6 +81,15 @@ pub enum ModelError {
         /// What the model has.
         has: &'static str,
     },
+    /// The operating system refused to start the engine's threads.
+    #[error("cannot start {threads} threads")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// Cause.
+        #[source]
+        source: rayon::ThreadPoolBuildError,
+    },
     /// A file that cannot be read, parsed or trusted.
     #[error("{}: `{field}` {problem}", path.display())]
     File {

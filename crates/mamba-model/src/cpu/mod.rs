@@ -1,1 +1,39 @@
 //! The fast f32 engine of the CPU.
+//!
+//! Code map, in the data's order:
+//! - [`CpuModel`] (`model`): training, with checks and the loss; [`CpuDecoder`] (`decode`): one token at a time;
+//! - `core`: buffers and the order of a pass; `block_fwd`, `block_bwd`: the phases of a block;
+//! - `gemm`, `norm`, `conv`, `scan_fwd`, `scan_bwd`, `loss`, `math`: the loops, vectorised for the running CPU;
+//! - `derived`: weights as the loops want them (packed panels, A · log2 e, transposed taps);
+//! - `dims`, `pool`, `profile`: sizes, threads and their scratch, time per phase.
+//!
+//! **Bits.** Every sum has an order that shapes alone fix: the reduction of a matrix product runs over k one after
+//! the other in fused multiply-adds, a scan step over its states in order, a gradient over its tokens in order, and
+//! partial sums of row chunks, channel groups and batch rows are folded in order. So results do not depend on the
+//! number of threads, a forward row does not depend on the batch or on how its tokens are cut into windows, and
+//! recomputed activations equal kept ones.
+//!
+//! **Layout.** Inside the engine `d_inner` is rounded up to whole vectors of 16 channels. The added channels have zero
+//! weights, so they stay zero. The scan works on groups of 64 channels; what it writes lies group by group,
+//! `[batch, group, seq, 64]`, so that each task owns one piece of memory.
+
+mod block_bwd;
+mod block_fwd;
+mod conv;
+mod core;
+mod decode;
+mod derived;
+mod dims;
+mod gemm;
+mod loss;
+mod math;
+mod model;
+mod norm;
+mod pool;
+mod profile;
+mod scan_bwd;
+mod scan_fwd;
+
+pub use decode::CpuDecoder;
+pub use model::{CpuModel, CpuOptions};
+pub use profile::{PHASES, Phase, PhaseTimes};

@@ -1,0 +1,375 @@
+use super::core::{Core, Mode};
+use super::derived::Derived;
+use super::dims::{Dims, ROWS};
+use super::gemm::{Out, Rows};
+use super::loss::CrossEntropy;
+use super::pool::Pool;
+use super::profile::{Phase, PhaseTimes};
+use crate::config::{LmHeadConfig, ModelConfig};
+use crate::error::{ModelError, Result};
+use crate::input::{IGNORE_INDEX, LossSums, ModelInput, check_len};
+use crate::params::ParamTable;
+use crate::state::RecurrentState;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// How an engine runs. Results do not depend on any of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuOptions {
+    /// Threads of its own; `None`: the global pool, all cores.
+    pub threads: Option<usize>,
+    /// Keep a block's input and scan states only, and compute the other activations again in the backward pass.
+    pub recompute: bool,
+}
+
+/// Logits that exist at a time, in elements, beyond one row task.
+const LOGITS: usize = 1 << 18;
+
+/// Buffers of head and loss.
+#[derive(Debug, Default)]
+struct LossBuffers {
+    /// Logits of some tokens, then their gradient.
+    logits: Vec<f32>,
+    /// Loss of every token.
+    nll: Vec<f64>,
+    d_temporal: Vec<f32>,
+}
+
+/// A model that trains on the CPU in f32. All memory is taken in [`CpuModel::new`].
+///
+/// Order of calls: [`refresh`](Self::refresh) after every change of the parameters, then
+/// [`forward`](Self::forward), then [`backward`](Self::backward) or [`loss_backward`](Self::loss_backward) once.
+#[derive(Debug)]
+pub struct CpuModel {
+    pool: Pool,
+    core: Core,
+    derived: Derived,
+    loss: LossBuffers,
+    refreshed: bool,
+    /// A forward pass whose output is there.
+    ready: bool,
+    /// A forward pass whose activations no backward pass has used.
+    pending: bool,
+}
+
+impl CpuModel {
+    /// An engine for windows of `batch × seq_len` tokens.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] for sizes out of range, [`ModelError::TooLarge`], [`ModelError::Threads`].
+    pub fn new(config: &ModelConfig, batch: usize, seq_len: usize, options: &CpuOptions) -> Result<Self> {
+        let table = Arc::new(ParamTable::new(config)?);
+        check_window(config, batch, seq_len)?;
+        let pool = Pool::new(options.threads)?;
+        let dims = Dims::new(config, batch, seq_len);
+        let mode = if options.recompute { Mode::Recompute } else { Mode::Keep };
+        let derived = Derived::new(&dims, &table, true);
+        let core = Core::new(config, table, dims, mode, pool.threads());
+        let mut loss = LossBuffers::default();
+        if config.lm.is_some() {
+            loss.logits = vec![0.0; logits_tokens(&dims) * dims.vocab_rows];
+            loss.nll = vec![0.0; dims.tokens];
+            loss.d_temporal = vec![0.0; dims.tokens * dims.d_model];
+        }
+        Ok(Self { pool, core, derived, loss, refreshed: false, ready: false, pending: false })
+    }
+
+    /// Recomputes what is derived from the parameters: A = -exp(A_log), packed weights. To be called after every
+    /// change of the parameters.
+    ///
+    /// # Errors
+    /// [`ModelError::Length`] for another length than the table's arena.
+    pub fn refresh(&mut self, params: &[f32]) -> Result<()> {
+        self.check_arena("params", params.len())?;
+        let Self { pool, core, derived, .. } = self;
+        pool.run(|| {
+            let (dims, table) = (&core.dims, &core.table);
+            core.times.time(Phase::Refresh, || derived.refresh(dims, table, params));
+        });
+        self.refreshed = true;
+        self.pending = false;
+        Ok(())
+    }
+
+    /// Runs one window. `reset` is `[batch, seq_len]` with 1 at the first token of a document: the state starts from
+    /// zero there and no gradient crosses. `state` moves on, on success only.
+    ///
+    /// # Errors
+    /// [`ModelError::Length`], [`ModelError::Token`], [`ModelError::Unsupported`] (wrong kind of input, no refresh).
+    pub fn forward(
+        &mut self,
+        params: &[f32],
+        input: ModelInput<'_>,
+        reset: Option<&[u8]>,
+        state: &mut RecurrentState,
+    ) -> Result<()> {
+        let d = self.core.dims;
+        self.pending = false;
+        self.check_arena("params", params.len())?;
+        if !self.refreshed {
+            return Err(missing("forward", "a refresh with the parameters before it"));
+        }
+        input.check(&self.core.config, d.batch, d.seq)?;
+        if let Some(reset) = reset {
+            check_len("reset", reset.len(), d.tokens, "[batch, seq_len]")?;
+        }
+        check_state(&self.core.config, state, d.batch)?;
+        let Self { pool, core, derived, .. } = self;
+        pool.run(|| core.forward(derived, params, input, reset, state));
+        (self.ready, self.pending) = (true, true);
+        Ok(())
+    }
+
+    /// Output of the last forward pass, `[batch, seq_len, d_model]`.
+    pub fn temporal(&self) -> &[f32] {
+        &self.core.temporal
+    }
+
+    /// The backward pass of the last forward pass. Adds to `grads`, an arena of the parameters' layout; overwrites
+    /// `d_input`, `[batch, seq_len, input_width]`.
+    ///
+    /// # Errors
+    /// [`ModelError::Length`]; [`ModelError::Unsupported`] without a pending forward pass, or for an input gradient
+    /// of token ids.
+    pub fn backward(
+        &mut self,
+        params: &[f32],
+        d_temporal: &[f32],
+        grads: &mut [f32],
+        d_input: Option<&mut [f32]>,
+    ) -> Result<()> {
+        let d = self.core.dims;
+        self.check_backward(params, grads)?;
+        check_len("d_temporal", d_temporal.len(), d.tokens * d.d_model, "[batch, seq_len, d_model]")?;
+        if let Some(d_input) = &d_input {
+            if self.core.config.lm.is_some() {
+                return Err(ModelError::Unsupported {
+                    call: "an input gradient",
+                    needs: "a dense input",
+                    has: "token ids",
+                });
+            }
+            let needed = d.tokens * d.input_width;
+            check_len("d_input", d_input.len(), needed, "[batch, seq_len, input_dim]")?;
+        }
+        let Self { pool, core, derived, .. } = self;
+        pool.run(|| {
+            core.backward(derived, params, d_temporal, grads);
+            if let Some(d_input) = d_input {
+                core.input_gradient(derived, d_input);
+            }
+        });
+        self.pending = false;
+        Ok(())
+    }
+
+    /// Cross-entropy of the last forward pass. `targets[b, t]` is the token that position t must predict;
+    /// [`IGNORE_INDEX`] does not count.
+    ///
+    /// # Errors
+    /// [`ModelError::Length`], [`ModelError::Token`]; [`ModelError::Unsupported`] without head or forward pass.
+    pub fn loss(&mut self, params: &[f32], targets: &[i32], weights: Option<&[f32]>) -> Result<LossSums> {
+        self.check_loss(params, targets, weights)?;
+        if !self.ready {
+            return Err(missing("loss", "a forward pass before it"));
+        }
+        let Self { pool, core, derived, loss, .. } = self;
+        Ok(pool.run(|| head(core, derived, loss, targets, weights, None)))
+    }
+
+    /// Cross-entropy and the whole backward pass. The gradient is that of `grad_scale · Σ weight · nll`: not divided
+    /// by the number of targets, since a window may be one of several micro-batches.
+    ///
+    /// # Errors
+    /// Those of [`loss`](Self::loss); [`ModelError::Unsupported`] without a pending forward pass.
+    pub fn loss_backward(
+        &mut self,
+        params: &[f32],
+        targets: &[i32],
+        weights: Option<&[f32]>,
+        grad_scale: f32,
+        grads: &mut [f32],
+    ) -> Result<LossSums> {
+        self.check_loss(params, targets, weights)?;
+        self.check_backward(params, grads)?;
+        let Self { pool, core, derived, loss, .. } = self;
+        let sums = pool.run(|| {
+            let into = Some(HeadGrads { scale: grad_scale, arena: &mut *grads });
+            let sums = head(core, derived, loss, targets, weights, into);
+            core.backward(derived, params, &loss.d_temporal, grads);
+            sums
+        });
+        self.pending = false;
+        Ok(sums)
+    }
+
+    /// Logits of the last forward pass, `[batch, seq_len, rows]`.
+    ///
+    /// # Errors
+    /// [`ModelError::Length`]; [`ModelError::Unsupported`] without head or forward pass.
+    pub fn logits(&mut self, params: &[f32], out: &mut [f32]) -> Result<()> {
+        let d = self.core.dims;
+        self.check_arena("params", params.len())?;
+        let Some((head, _)) = &self.derived.head else { return Err(no_head("logits")) };
+        check_len("logits", out.len(), d.tokens * d.vocab_rows, "[batch, seq_len, rows]")?;
+        if !self.ready {
+            return Err(missing("logits", "a forward pass before it"));
+        }
+        let temporal = &self.core.temporal;
+        self.pool.run(|| {
+            out.par_chunks_mut(ROWS * d.vocab_rows).enumerate().for_each(|(i, c)| {
+                let (a, rows) = (&temporal[i * ROWS * d.d_model..], c.len() / d.vocab_rows);
+                Rows { a, lda: d.d_model, rows, b: head, c, ldc: d.vocab_rows, out: Out::Set }.run();
+            });
+        });
+        Ok(())
+    }
+
+    /// Bytes of all buffers, the caller's arenas left out.
+    pub fn memory_bytes(&self) -> usize {
+        let LossBuffers { logits, nll, d_temporal } = &self.loss;
+        let loss = logits.len() + 2 * nll.len() + d_temporal.len();
+        self.core.bytes() + 4 * (self.derived.len() + loss)
+    }
+
+    /// Time spent in each phase since the last call of this.
+    pub fn take_phase_times(&mut self) -> PhaseTimes {
+        std::mem::take(&mut self.core.times)
+    }
+
+    fn check_arena(&self, name: &'static str, got: usize) -> Result<()> {
+        check_len(name, got, self.core.table.arena_len(), "flat arena, see ParamTable")
+    }
+
+    fn check_backward(&self, params: &[f32], grads: &[f32]) -> Result<()> {
+        self.check_arena("params", params.len())?;
+        self.check_arena("grads", grads.len())?;
+        match self.pending {
+            true => Ok(()),
+            false => Err(missing("backward", "a forward pass before it, one for each backward pass")),
+        }
+    }
+
+    fn check_loss(&self, params: &[f32], targets: &[i32], weights: Option<&[f32]>) -> Result<()> {
+        let tokens = self.core.dims.tokens;
+        self.check_arena("params", params.len())?;
+        let Some(lm) = &self.core.config.lm else { return Err(no_head("loss")) };
+        check_len("targets", targets.len(), tokens, "[batch, seq_len]")?;
+        if let Some(weights) = weights {
+            check_len("weights", weights.len(), tokens, "[batch, seq_len]")?;
+        }
+        let good = |&t: &i32| t == IGNORE_INDEX || usize::try_from(t).is_ok_and(|t| t < lm.vocab_size);
+        match targets.iter().position(|t| !good(t)) {
+            None => Ok(()),
+            Some(index) => {
+                let token = i64::from(targets[index]);
+                Err(ModelError::Token { token, index, vocab_size: lm.vocab_size })
+            }
+        }
+    }
+}
+
+/// Checks the state's lengths; its values may be anything.
+pub(super) fn check_state(config: &ModelConfig, state: &RecurrentState, batch: usize) -> Result<()> {
+    let (conv, ssm) = RecurrentState::lengths(&config.backbone, batch);
+    check_len("state.conv", state.conv.len(), conv, "[n_layers, batch, d_inner, d_conv - 1]")?;
+    check_len("state.ssm", state.ssm.len(), ssm, "[n_layers, batch, d_inner, d_state]")
+}
+
+/// Checks batch and sequence length against the address space.
+pub(super) fn check_window(config: &ModelConfig, batch: usize, seq_len: usize) -> Result<()> {
+    // Elements of the largest buffer, with room for the scan states.
+    const LIMIT: usize = 1 << 44;
+    let c = &config.backbone;
+    let rows = config.lm.as_ref().map_or(0, LmHeadConfig::rows);
+    let per_token = (4 * (c.d_inner() + 64) * (1 + c.d_state.div_ceil(8))).max(c.input_width()).max(rows);
+    for (field, value) in [("batch", batch), ("seq_len", seq_len)] {
+        if value == 0 {
+            return Err(ModelError::Config { field, value: "0".into(), expected: "at least 1" });
+        }
+    }
+    let total = batch.checked_mul(seq_len).and_then(|m| m.checked_mul(per_token));
+    match total.is_some_and(|n| n <= LIMIT) {
+        true => Ok(()),
+        false => Err(ModelError::Config {
+            field: "batch · seq_len",
+            value: format!("{batch} · {seq_len}"),
+            expected: "small enough for the activations to be addressable",
+        }),
+    }
+}
+
+pub(super) fn no_head(call: &'static str) -> ModelError {
+    ModelError::Unsupported { call, needs: "a language model", has: "a bare backbone" }
+}
+
+fn missing(call: &'static str, needs: &'static str) -> ModelError {
+    ModelError::Unsupported { call, needs, has: "none" }
+}
+
+/// Tokens whose logits exist at a time: a multiple of a row task, from sizes alone.
+fn logits_tokens(d: &Dims) -> usize {
+    (LOGITS / d.vocab_rows / ROWS * ROWS).max(ROWS).min(d.tokens)
+}
+
+/// Where the head's gradient goes.
+struct HeadGrads<'a> {
+    scale: f32,
+    arena: &'a mut [f32],
+}
+
+/// Head and cross-entropy by chunks of tokens; with `into`, their backward pass down to `loss.d_temporal`.
+fn head(
+    core: &mut Core,
+    derived: &Derived,
+    loss: &mut LossBuffers,
+    targets: &[i32],
+    weights: Option<&[f32]>,
+    mut into: Option<HeadGrads<'_>>,
+) -> LossSums {
+    let d = core.dims;
+    let (dm, columns) = (d.d_model, d.vocab_rows);
+    let Some((head, transposed)) = &derived.head else { return LossSums::default() };
+    let span = core.table.lm_head.or(core.table.embedding);
+    let mut times = std::mem::take(&mut core.times);
+    times.time(Phase::Loss, || {
+        for first in (0..d.tokens).step_by(logits_tokens(&d)) {
+            let tokens = logits_tokens(&d).min(d.tokens - first);
+            let logits = &mut loss.logits[..tokens * columns];
+            let temporal = &core.temporal[first * dm..][..tokens * dm];
+            let rows = logits.par_chunks_mut(ROWS * columns);
+            let rows = rows.zip(loss.nll[first..][..tokens].par_chunks_mut(ROWS));
+            let rows = rows.zip(loss.d_temporal[first * dm..][..tokens * dm].par_chunks_mut(ROWS * dm));
+            let grad_scale = into.as_ref().map_or(0.0, |g| g.scale);
+            let backward = into.is_some();
+            rows.enumerate().for_each(|(i, ((logits, nll), d_temporal))| {
+                let (a, rows, at) = (&temporal[i * ROWS * dm..], nll.len(), first + i * ROWS);
+                Rows { a, lda: dm, rows, b: head, c: logits, ldc: columns, out: Out::Set }.run();
+                let weights = weights.map(|w| &w[at..]);
+                CrossEntropy { logits, columns, targets: &targets[at..], weights, grad_scale, nll }.run();
+                if backward {
+                    let out = Out::Set;
+                    Rows { a: logits, lda: columns, rows, b: transposed, c: d_temporal, ldc: dm, out }.run();
+                }
+            });
+            if let (Some(into), Some(span)) = (&mut into, span) {
+                let out = span.of_mut(into.arena);
+                super::block_bwd::weight(&core.slots, (logits, columns), (temporal, dm), out);
+            }
+        }
+    });
+    core.times = times;
+    sums(&loss.nll, targets, weights)
+}
+
+fn sums(nll: &[f64], targets: &[i32], weights: Option<&[f32]>) -> LossSums {
+    let mut sums = LossSums::default();
+    for (i, (&nll, &target)) in nll.iter().zip(targets).enumerate() {
+        if target != IGNORE_INDEX {
+            sums.nll += nll;
+            sums.weight += weights.map_or(1.0, |w| f64::from(w[i]));
+            sums.tokens += 1;
+        }
+    }
+    sums
+}
