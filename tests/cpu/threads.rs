@@ -1,4 +1,5 @@
 //! The number of threads does not show in any bit.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use mamba_model::rng::SplitMix64;
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig};

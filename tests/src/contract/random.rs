@@ -38,10 +38,10 @@ fn call() -> impl Strategy<Value = Call> {
     let seed = 0u64..20;
     let bad = prop::bool::weighted(0.15);
     prop_oneof![
-        4 => (seed.clone(), bad.clone()).prop_map(|(seed, bad)| Call::Forward { seed, bad }),
-        6 => (seed.clone(), any::<bool>(), threshold(), bad.clone()).prop_map(
+        4 => (seed.clone(), bad).prop_map(|(seed, bad)| Call::Forward { seed, bad }),
+        6 => (seed.clone(), any::<bool>(), threshold(), bad).prop_map(
             |(seed, accumulate, clip, bad)| Call::Backward { seed, accumulate, clip, bad }),
-        4 => (seed, bad.clone()).prop_map(|(seed, bad)| Call::Step { seed, bad }),
+        4 => (seed, bad).prop_map(|(seed, bad)| Call::Step { seed, bad }),
         2 => (threshold(), threshold()).prop_map(|(clip, skip)| Call::Apply { clip, skip }),
         1 => Just(Call::Discard),
         1 => Just(Call::Reset),
@@ -50,8 +50,8 @@ fn call() -> impl Strategy<Value = Call> {
         2 => Just(Call::Capture),
         1 => Just(Call::Drop),
         1 => any::<bool>().prop_map(Call::Decay),
-        1 => bad.clone().prop_map(|bad| Call::LoadOptimizer { bad }),
-        1 => bad.clone().prop_map(|bad| Call::LoadRecurrence { bad }),
+        1 => bad.prop_map(|bad| Call::LoadOptimizer { bad }),
+        1 => bad.prop_map(|bad| Call::LoadRecurrence { bad }),
         1 => Just(Call::LoadScaler),
         1 => bad.prop_map(|bad| Call::Upload { bad }),
         1 => Just(Call::SaveAndLoad),

@@ -70,7 +70,7 @@ impl CpuEngine {
         for p in ctx.table.iter() {
             p.span.of_mut(&mut params).copy_from_slice(p.span.of(weights.arena()));
         }
-        model.refresh(&params);
+        model.refresh(&params)?;
         let input_len = session.batch * session.seq_len * ctx.model.backbone.input_width();
         Ok(Self {
             model,
@@ -131,11 +131,15 @@ impl CpuEngine {
         let loss_scale = scalars.loss_scale;
         scalars.inv_scale = (values.grad_factor / f64::from(loss_scale)) as f32;
         let arenas = TailArenas { params: &mut self.params, grads: &mut self.grads, state };
-        let run = || run_tail(arenas, groups, control, scaler, &scalars, |params| model.refresh(params));
+        let mut refreshed = Ok(());
+        let run = || {
+            run_tail(arenas, groups, control, scaler, &scalars, |params| refreshed = model.refresh(params))
+        };
         let outcome = match pool {
             Some(pool) => pool.install(run),
             None => run(),
         }?;
+        refreshed?;
         self.taken = Some((outcome, loss_scale));
         Ok(())
     }
@@ -317,7 +321,7 @@ impl Engine for CpuEngine {
         };
         to.copy_from_slice(data);
         if arena == Arena::Master {
-            self.model.refresh(&self.params);
+            self.model.refresh(&self.params)?;
         }
         Ok(())
     }
