@@ -19,6 +19,7 @@
 
 mod block_bwd;
 mod block_fwd;
+mod ceilings;
 mod conv;
 mod core;
 mod decode;
@@ -34,6 +35,7 @@ mod profile;
 mod scan_bwd;
 mod scan_fwd;
 
+pub use ceilings::Ceilings;
 pub use decode::CpuDecoder;
 pub use model::{CpuModel, CpuOptions};
 pub use profile::{PHASES, Phase, PhaseTimes};
