@@ -75,7 +75,7 @@ fn trainer_of(case: &Case, run: &serde_json::Value) -> (MambaTrainer, Sizes) {
     (trainer, sizes)
 }
 
-/// Largest errors of a run; the limits are the golden data's own for an f32 implementation.
+/// Largest errors of a case.
 #[derive(Debug, Default)]
 struct Worst {
     grad_norm: f64,
@@ -160,10 +160,12 @@ fn compare(case: &Case, key: &str, trainer: &mut MambaTrainer, initial: &MambaWe
 fn five_steps_follow_the_golden_runs() {
     for name in ["backbone_01", "backbone_02", "backbone_05"] {
         let worst = run_case(name);
+        // Measured: 3.9e-7, 5.6e-7, 2.6e-4, 1.5e-6, 2.6e-6. The golden data allow an f32 implementation
+        // 2e-6, 5e-5, 5e-3, 2e-5, 5e-5.
         assert!(worst.grad_norm < 2e-6, "{name}: {worst:?}");
-        assert!(worst.weights < 5e-5, "{name}: {worst:?}");
-        assert!(worst.update < 5e-3, "{name}: {worst:?}");
-        assert!(worst.m < 2e-5, "{name}: {worst:?}");
-        assert!(worst.v < 5e-5, "{name}: {worst:?}");
+        assert!(worst.weights < 3e-6, "{name}: {worst:?}");
+        assert!(worst.update < 1.5e-3, "{name}: {worst:?}");
+        assert!(worst.m < 8e-6, "{name}: {worst:?}");
+        assert!(worst.v < 1.5e-5, "{name}: {worst:?}");
     }
 }

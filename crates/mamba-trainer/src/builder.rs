@@ -125,7 +125,7 @@ impl<K: ModelKind> TrainerBuilder<K> {
         self
     }
 
-    /// Whether backward passes keep the gradient of the input; default no.
+    /// Whether backward passes keep the gradient of the input; default no, and not for a language model.
     #[must_use]
     pub fn input_gradient(mut self, on: bool) -> Self {
         self.options.input_gradient = on;
@@ -172,6 +172,10 @@ impl<K: ModelKind> TrainerBuilder<K> {
             return Err(TrainerError::Setting { name: "threads", value: "0".to_owned(), expected });
         }
         let scaler = LossScaler::new(options.scaler)?;
+        if options.input_gradient && model.lm.is_some() {
+            let expected = "off for a language model: token ids have no gradient";
+            return Err(TrainerError::Setting { name: "input_gradient", value: "true".to_owned(), expected });
+        }
         weights.check_finite()?;
         let ctx = TrainerContext {
             table: weights.table().clone(),
@@ -252,13 +256,23 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_allocated_is_an_error() {
+        let weights = MambaWeights::init(&ModelConfig::backbone(MambaConfig::new(6, 64)), 1).unwrap();
+        let session = TrainSessionCfg::new(6, 1 << 33, 2);
+        let error = MambaTrainer::builder(weights, session).device(Device::Cpu).build().err().unwrap();
+        assert!(matches!(error, TrainerError::OutOfMemory { bytes } if bytes > 1 << 47), "{error}");
+    }
+
+    #[test]
     fn backbones_and_language_models_have_their_own_trainers() {
         let error = LmTrainer::builder(weights(), 1, 2).build().err().unwrap();
         assert!(matches!(error, TrainerError::WrongModel { trainer: "LmTrainer", .. }), "{error}");
         let lm = ModelConfig::language_model(MambaConfig::new(6, 1), LmHeadConfig::new(5));
         let weights = MambaWeights::init(&lm, 1).unwrap();
         let session = TrainSessionCfg::new(6, 1, 2);
-        let error = MambaTrainer::builder(weights, session).build().err().unwrap();
+        let error = MambaTrainer::builder(weights.clone(), session).build().err().unwrap();
         assert!(matches!(error, TrainerError::WrongModel { trainer: "MambaTrainer", .. }), "{error}");
+        let error = LmTrainer::builder(weights, 1, 2).input_gradient(true).build().err().unwrap();
+        assert!(matches!(error, TrainerError::Setting { name: "input_gradient", .. }), "{error}");
     }
 }

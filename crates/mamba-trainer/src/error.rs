@@ -44,6 +44,12 @@ pub enum TrainerError {
         /// What would be accepted.
         expected: &'static str,
     },
+    /// The session does not fit the memory.
+    #[error("the session needs at least {bytes} bytes, which cannot be had; take a smaller batch or seq_len")]
+    OutOfMemory {
+        /// A lower bound of what is needed.
+        bytes: u64,
+    },
     /// The kind of trainer does not fit the model.
     #[error("{trainer} trains {needs}; these weights belong to {has}")]
     WrongModel {

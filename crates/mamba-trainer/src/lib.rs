@@ -68,8 +68,8 @@ pub use dist::DistContext;
 pub use error::{Result, TrainerError};
 pub use lm::{LanguageModel, LmTrainer, TokenBatch};
 pub use metrics::{
-    BackwardMetrics, BackwardOpts, LmStepMetrics, MicroBatchMetrics, StepMetrics, StepOpts, Verdict,
-    WindowOutcome,
+    BackwardMetrics, BackwardOpts, LmStepMetrics, MicroBatchMetrics, NonFiniteGradient, StepMetrics,
+    StepOpts, Verdict, WindowOutcome,
 };
 pub use session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 pub use state::TrainingState;

@@ -211,6 +211,18 @@ pub struct WindowOutcome {
     pub loss: Option<mamba_model::LossSums>,
 }
 
+/// A NaN or an infinity in the gradient arena.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct NonFiniteGradient {
+    /// Name of the tensor.
+    pub tensor: String,
+    /// Flat index inside the tensor.
+    pub index: usize,
+    /// The value.
+    pub value: f32,
+}
+
 /// What a fused step reports without waiting for the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]

@@ -3,6 +3,7 @@
 use crate::contract::Core;
 use crate::engine::Arena;
 use crate::error::Result;
+use crate::metrics::NonFiniteGradient;
 use mamba_model::{MambaWeights, RecurrentState};
 use mamba_optim::{AdamWState, ScalerState};
 
@@ -46,6 +47,17 @@ impl Core {
         self.refuse_window("load_scaler_state")?;
         self.engine.check_scaler(state)?;
         self.engine.set_scaler(state)
+    }
+
+    pub fn first_non_finite_gradient(&mut self) -> Result<Option<NonFiniteGradient>> {
+        let table = self.ctx.table.clone();
+        let grads = self.engine.read(Arena::Grads)?;
+        let found = table.iter().find_map(|p| {
+            let tensor = p.span.of(&grads);
+            let index = tensor.iter().position(|g| !g.is_finite())?;
+            Some(NonFiniteGradient { tensor: p.name.clone(), index, value: tensor[index] })
+        });
+        Ok(found)
     }
 
     /// A copy of an arena whose alignment gaps are zero.

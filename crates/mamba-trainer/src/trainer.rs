@@ -5,7 +5,9 @@ use crate::contract::{Core, Goal, Input, TrainerContext};
 use crate::dist::DistContext;
 use crate::engine::Arena;
 use crate::error::{Result, TrainerError, check_len};
-use crate::metrics::{BackwardMetrics, BackwardOpts, StepMetrics, StepOpts, WindowOutcome};
+use crate::metrics::{
+    BackwardMetrics, BackwardOpts, NonFiniteGradient, StepMetrics, StepOpts, WindowOutcome,
+};
 use crate::session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 use crate::step::Objective;
 use mamba_model::{MambaWeights, ModelConfig, ModelInput, RecurrentState};
@@ -217,6 +219,15 @@ impl<K: ModelKind> Trainer<K> {
         self.core.engine.read(Arena::Grads)
     }
 
+    /// Where the first NaN or infinity of the gradient arena lies, in arena order; the answer to a
+    /// [`Verdict::NonFiniteSkipped`](crate::Verdict::NonFiniteSkipped). Waits for the device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn first_non_finite_gradient(&mut self) -> Result<Option<NonFiniteGradient>> {
+        self.core.first_non_finite_gradient()
+    }
+
     /// Overwrites the gradient arena of the open window, for instance with a sum over machines. Alignment gaps are
     /// left at zero. NaN and Inf are taken: the closing call will meet them.
     ///
@@ -287,8 +298,7 @@ impl<K: ModelKind> Trainer<K> {
         self.core.load_scaler_state(state)
     }
 
-    /// Gradient of the input `[B, T, input_dim]` of the last backward pass (of a language model: of the embedded
-    /// tokens `[B, T, d_model]`). Waits for the device.
+    /// Gradient of the input `[B, T, input_dim]` of the last backward pass. Waits for the device.
     ///
     /// # Errors
     /// [`TrainerError::NoInputGradient`] where it was not asked for at build time or no backward has run.

@@ -95,7 +95,8 @@ pub fn ranks_take_the_same_step(target: &Target) {
         t.upload_grad_arena(&sum).unwrap();
         let by_hand = t.apply_step(None).unwrap().grad_norm.unwrap() / world as f64;
         let reported = metrics[0].grad_norm.unwrap();
-        assert!((by_hand / reported - 1.0).abs() < 1e-6, "{by_hand} {reported}");
+        // 1/world is rounded to f32 before the norm, here after it; measured 3.4e-8.
+        assert!((by_hand / reported - 1.0).abs() < 2e-7, "{by_hand} {reported}");
     }
 }
 
@@ -115,7 +116,8 @@ pub fn the_mean_counts_tokens_of_all_ranks(target: &Target) {
     }
     let want = one.apply_window().unwrap();
     for (norm, loss) in results {
-        assert!((norm / want.grad_norm.unwrap() - 1.0).abs() < 1e-5, "{norm} {want:?}");
+        // The sum in rank order against the sum inside one arena; measured 9.1e-9 and 0 in f32.
+        assert!((norm / want.grad_norm.unwrap() - 1.0).abs() < 2e-7, "{norm} {want:?}");
         assert!((loss / want.loss - 1.0).abs() < 1e-12, "{loss} {want:?}");
     }
 }

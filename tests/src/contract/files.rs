@@ -100,10 +100,7 @@ pub fn a_bad_file_leaves_the_trainer_alone(target: &Target) {
     for (value, what) in [(f32::NAN, "NaN"), (f32::INFINITY, "infinity")] {
         let mut bytes = good.clone();
         bytes[header_end..header_end + 4].copy_from_slice(&value.to_le_bytes());
-        let end = bytes.len() - 4;
-        let sum = crc32(&bytes[..end]);
-        bytes[end..].copy_from_slice(&sum.to_le_bytes());
-        std::fs::write(&path, &bytes).unwrap();
+        std::fs::write(&path, sealed(bytes)).unwrap();
         let error = t.load_state(&path).expect_err(what).to_string();
         assert!(error.contains("input_proj.weight"), "{error}");
         assert_same(&before, &snapshot(&mut t), what);
@@ -111,6 +108,55 @@ pub fn a_bad_file_leaves_the_trainer_alone(target: &Target) {
     assert!(matches!(t.load_state(folder.path().join("absent")), Err(TrainerError::Io { .. })));
     std::fs::write(&path, &good).unwrap();
     t.load_state(&path).unwrap();
+}
+
+/// The same bytes with a checksum that fits.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.len() - 4;
+    let sum = crc32(&bytes[..end]);
+    bytes[end..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// A header that was changed on purpose, checksum included, is refused by a field or holds another state that is as
+/// good; it never panics and never allocates more than the file holds.
+pub fn a_doctored_header_is_refused_or_sound(target: &Target) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    trained(target).save_state(&path, b"user bytes").unwrap();
+    let good = std::fs::read(&path).unwrap();
+    let header_end = 16 + u32::from_le_bytes(good[12..16].try_into().unwrap()) as usize;
+    let mut t = target.backbone();
+    t.load_state(&path).unwrap();
+    let before = snapshot(&mut t);
+    let mut refused = 0;
+    let doctored = (16..header_end).flat_map(|at| [0x00, 0x01, 0x7f, 0xff].map(|value| (at, value)));
+    for (at, value) in doctored.filter(|(at, value)| good[*at] != *value) {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        std::fs::write(&path, sealed(bytes)).unwrap();
+        match t.load_state(&path) {
+            Err(error) => {
+                refused += 1;
+                assert_same(&before, &snapshot(&mut t), &format!("byte {at} = {value}: {error}"));
+            }
+            Ok(_) => {
+                t.training_state(b"").unwrap().validate().unwrap();
+                std::fs::write(&path, &good).unwrap();
+                t.load_state(&path).unwrap();
+                assert_same(&before, &snapshot(&mut t), "the good file again");
+            }
+        }
+    }
+    // Of some 170 bytes most are sizes; rates, thresholds and the step count are free within their ranges.
+    assert!(refused > 200, "{refused}");
+    // Lengths that wrap around.
+    for at in header_end - 8..header_end {
+        let mut bytes = good.clone();
+        bytes[at] = 0xff;
+        std::fs::write(&path, sealed(bytes)).unwrap();
+        assert_eq!(field_of(&t.load_state(&path).unwrap_err()), "file length");
+    }
 }
 
 /// CRC-32 (ISO 3309), bit by bit.

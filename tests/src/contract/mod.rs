@@ -62,6 +62,7 @@ macro_rules! for_each_contract_case {
             lm::training_lowers_the_loss,
             files::a_state_file_round_trips,
             files::a_bad_file_leaves_the_trainer_alone,
+            files::a_doctored_header_is_refused_or_sound,
             files::a_foreign_state_is_refused_by_field,
             files::non_finite_runs_are_not_saved,
             dist::a_group_of_one_equals_no_group,

@@ -154,8 +154,8 @@ pub fn windows_open_accumulate_and_close(target: &Target) {
     }
     let norm = |x: &[f32]| x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
     let off = grads[0].iter().zip(&grads[1]).map(|(a, b)| 2.0 * a - b).collect::<Vec<_>>();
-    // Two additions of equal parts differ from one doubling by rounding only; measured 6e-8 of the norm in f32.
-    let bound = if target.dtype == WeightDtype::F32 { 1e-6 } else { 1e-2 };
+    // Two additions of equal parts differ from one doubling by rounding only; measured 2.1e-8 of the norm in f32.
+    let bound = if target.dtype == WeightDtype::F32 { 2e-7 } else { 1e-2 };
     assert!(norm(&off) <= bound * norm(&grads[1]), "{:e} of {:e}", norm(&off), norm(&grads[1]));
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Arena, Engine, Op, Progress, Staged, StepValues, Wait};
 use crate::builder::EngineConfig;
+use crate::contract::TrainerContext;
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
 use crate::metrics::{StepOpts, Verdict, WindowOutcome};
@@ -62,6 +63,7 @@ impl CpuEngine {
     pub fn new(config: EngineConfig) -> Result<Self> {
         let EngineConfig { weights, ctx, reference_no_decay, threads, scaler } = config;
         let session = &ctx.session;
+        check_memory(&ctx)?;
         let options = CpuOptions { threads, recompute: ctx.recompute };
         let mut model = CpuModel::new(&ctx.model, session.batch, session.seq_len, &options)?;
         let pool = threads.map(thread_pool).transpose()?;
@@ -177,6 +179,23 @@ impl Tail {
         groups.set_reference_no_decay(reference_no_decay);
         let control = ControlSpans::new(len, control_spans(table, model))?;
         Ok(Self { groups, control, state: AdamWState::new(len), scaler })
+    }
+}
+
+/// Asks for a lower bound of the memory in one piece, so that a hopeless size is an error and not an abort.
+fn check_memory(ctx: &TrainerContext) -> Result<()> {
+    let c = &ctx.model.backbone;
+    let rows = ctx.session.batch as u128 * c.n_layers as u128;
+    let (conv, ssm) = (c.d_conv - 1, c.d_state);
+    let recurrence = rows * c.d_inner() as u128 * (conv + ssm) as u128;
+    let per_token = if ctx.recompute { c.d_model } else { c.d_model + 3 * c.d_inner() };
+    let activations = rows * ctx.session.seq_len as u128 * per_token as u128;
+    let arenas = 4 * ctx.table.arena_len() as u128;
+    let bytes = 4 * (recurrence + activations + arenas);
+    let fits = usize::try_from(bytes).is_ok_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
+    match fits {
+        true => Ok(()),
+        false => Err(TrainerError::OutOfMemory { bytes: u64::try_from(bytes).unwrap_or(u64::MAX) }),
     }
 }
 
