@@ -61,7 +61,7 @@ impl CpuDecoder {
     /// [`ModelError::Length`] where the length is no multiple of the batch, [`ModelError::Token`]; the state stays.
     pub fn prefill(&mut self, ids: &[u32]) -> Result<&[f32]> {
         let batch = self.core.dims.batch;
-        if ids.is_empty() || ids.len() % batch != 0 {
+        if ids.is_empty() || !ids.len().is_multiple_of(batch) {
             let expected = ids.len().next_multiple_of(batch).max(batch);
             return Err(ModelError::Length { name: "ids", got: ids.len(), expected, layout: "[batch, n]" });
         }

@@ -88,8 +88,12 @@ pub(super) fn silu<S: Simd>(s: S, x: S::f32s) -> S::f32s {
 #[inline(always)]
 pub(super) fn silu_with_slope<S: Simd>(s: S, x: S::f32s) -> (S::f32s, S::f32s) {
     let one = s.splat_f32s(1.0);
-    let sigma = sigmoid(s, x);
-    let inner = s.mul_add_f32s(x, s.sub_f32s(one, sigma), one);
+    let e = exp(s, s.neg_f32s(x));
+    let sigma = s.div_f32s(one, s.add_f32s(one, e));
+    // 1 - σ without cancellation; e may be infinite on the other side.
+    let negative = s.less_than_f32s(x, s.splat_f32s(0.0));
+    let rest = s.select_f32s(negative, s.sub_f32s(one, sigma), s.mul_f32s(e, sigma));
+    let inner = s.mul_add_f32s(x, rest, one);
     (s.mul_f32s(x, sigma), s.mul_f32s(sigma, inner))
 }
 
@@ -125,4 +129,128 @@ pub(super) fn softplus_with_slope<S: Simd>(s: S, x: S::f32s) -> (S::f32s, S::f32
     let slope = s.select_f32s(negative, s.mul_f32s(w, upper), upper);
     let linear = s.greater_than_f32s(x, s.splat_f32s(SOFTPLUS_LINEAR));
     (softplus_from(s, x, log1p), s.select_f32s(linear, one, slope))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pulp::{Arch, WithSimd};
+
+    /// One of the functions over a slice, in the widest vectors of this machine.
+    struct Map<'a> {
+        x: &'a mut [f32],
+        op: Op,
+    }
+
+    #[derive(Clone, Copy)]
+    enum Op {
+        Exp,
+        Exp2,
+        Sigmoid,
+        Silu,
+        SiluSlope,
+        Softplus,
+        SoftplusSlope,
+    }
+
+    impl WithSimd for Map<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, s: S) {
+            for x in self.x.chunks_mut(S::F32_LANES) {
+                let v = s.partial_load_f32s(x);
+                let y = match self.op {
+                    Op::Exp => exp(s, v),
+                    Op::Exp2 => exp2_nonpositive(s, v),
+                    Op::Sigmoid => sigmoid(s, v),
+                    Op::Silu => silu(s, v),
+                    Op::SiluSlope => silu_with_slope(s, v).1,
+                    Op::Softplus => softplus(s, v),
+                    Op::SoftplusSlope => softplus_with_slope(s, v).1,
+                };
+                s.partial_store_f32s(x, y);
+            }
+        }
+    }
+
+    fn map(op: Op, x: &[f32]) -> Vec<f32> {
+        let mut x = x.to_vec();
+        Arch::new().dispatch(Map { x: &mut x, op });
+        x
+    }
+
+    fn grid(lo: f32, hi: f32) -> Vec<f32> {
+        let n = 400_000;
+        (0..=n).map(|i| lo + (hi - lo) * (i as f32 / n as f32)).collect()
+    }
+
+    /// Largest relative error where the true value is a normal number.
+    fn worst(op: Op, x: &[f32], truth: impl Fn(f64) -> f64) -> f64 {
+        let relative = |(&x, &y): (&f32, &f32)| {
+            let want = truth(f64::from(x));
+            let e = (f64::from(y) - want).abs() / want.abs();
+            if want.abs() < 1.2e-38 { 0.0 } else { e }
+        };
+        x.iter().zip(&map(op, x)).map(relative).fold(0.0, f64::max)
+    }
+
+    fn true_sigmoid(x: f64) -> f64 {
+        1.0 / (1.0 + libm::exp(-x))
+    }
+
+    fn true_softplus(x: f64) -> f64 {
+        if x > 20.0 { x } else { libm::log1p(libm::exp(x)) }
+    }
+
+    #[test]
+    fn close_to_f64_on_dense_grids() {
+        let ulp = f64::from(f32::EPSILON);
+        let cases: [(&str, f64, f64); 6] = [
+            // Measured 0.77, 0.64, 1.18, 1.39, 2.17, 1.54.
+            ("exp", worst(Op::Exp, &grid(-87.0, 88.7), libm::exp), 1.0),
+            ("exp2", worst(Op::Exp2, &grid(-124.9, 0.0), libm::exp2), 0.9),
+            ("sigmoid", worst(Op::Sigmoid, &grid(-86.0, 90.0), true_sigmoid), 1.6),
+            ("silu", worst(Op::Silu, &grid(-80.0, 80.0), |x| x * true_sigmoid(x)), 1.9),
+            ("softplus", worst(Op::Softplus, &grid(-86.0, 30.0), true_softplus), 2.8),
+            ("softplus'", worst(Op::SoftplusSlope, &grid(-86.0, 20.0), true_sigmoid), 2.0),
+        ];
+        for (name, error, bound) in cases {
+            println!("{name}: {:.2} ulp", error / ulp);
+            assert!(error <= bound * ulp, "{name}: {:.2} ulp, bound {bound}", error / ulp);
+        }
+    }
+
+    #[test]
+    fn silu_slope_is_close_to_f64() {
+        let x = grid(-60.0, 60.0);
+        let truth = |x: f64| true_sigmoid(x) * (1.0 + x * (1.0 - true_sigmoid(x)));
+        let error = |(&x, &y): (&f32, &f32)| (f64::from(y) - truth(f64::from(x))).abs();
+        let worst = x.iter().zip(&map(Op::SiluSlope, &x)).map(error).fold(0.0, f64::max);
+        println!("silu': {worst:.2e}");
+        // Measured 2.0e-7.
+        assert!(worst < 3e-7, "{worst:.2e}");
+    }
+
+    #[test]
+    fn ends_of_the_range() {
+        let inf = f32::INFINITY;
+        let nan = f32::NAN;
+        let payload = f32::from_bits(0x7fc0_01ff);
+        assert_eq!(map(Op::Exp, &[inf, -inf, 0.0, -0.0, 89.5, -200.0]), [inf, 0.0, 1.0, 1.0, inf, 0.0]);
+        // Subnormal results, to their own precision: e^-95 and e^-103.
+        let small = map(Op::Exp, &[-95.0, -103.0]);
+        assert!((f64::from(small[0]) - libm::exp(-95.0)).abs() < 1.5e-45, "{small:?}");
+        assert!((f64::from(small[1]) - libm::exp(-103.0)).abs() < 1.5e-45, "{small:?}");
+        assert_eq!(map(Op::Exp2, &[0.0, -0.0, -1.0, -13.0]), [1.0, 1.0, 0.5, 0.5f32.powi(13)]);
+        assert!(map(Op::Exp2, &[-126.0, -1e30, -inf]).iter().all(|&y| y <= 0.5f32.powi(125)));
+        assert_eq!(map(Op::Softplus, &[inf, 21.0, 1e30, -inf, -300.0]), [inf, 21.0, 1e30, 0.0, 0.0]);
+        assert_eq!(map(Op::Softplus, &[20.000_002])[0], 20.000_002);
+        assert_eq!(map(Op::SoftplusSlope, &[inf, 20.5, -inf]), [1.0, 1.0, 0.0]);
+        assert_eq!(map(Op::Sigmoid, &[inf, -inf, 0.0]), [1.0, 0.0, 0.5]);
+        assert_eq!(map(Op::Silu, &[inf])[0], inf);
+        for op in [Op::Exp, Op::Exp2, Op::Sigmoid, Op::Silu, Op::SiluSlope, Op::Softplus, Op::SoftplusSlope] {
+            assert!(map(op, &[nan, -nan, payload, -payload]).iter().all(|y| y.is_nan()));
+        }
+    }
 }
