@@ -129,6 +129,31 @@ pub fn repeated_runs_are_equal(target: &Target) {
     assert_same(&run(), &run(), "second run");
 }
 
+/// Trainers on threads of their own, and one that moves from thread to thread.
+pub fn trainers_on_threads_do_not_disturb_each_other(target: &Target) {
+    let run = |mut t: MambaTrainer, steps: std::ops::Range<u64>, seed: u64| {
+        for i in steps {
+            let batch = Batch::new(1000 * seed + i);
+            t.step(&batch.input, &batch.d_temporal).unwrap();
+            if i == 1 {
+                t.capture_graph().unwrap();
+            }
+        }
+        t
+    };
+    let mut alone: Vec<_> = (0..3).map(|seed| run(target.backbone(), 0..12, seed)).collect();
+    let mut together: Vec<_> = std::thread::scope(|s| {
+        let first: Vec<_> = (0..3).map(|seed| s.spawn(move || run(target.backbone(), 0..6, seed))).collect();
+        let moved = first.into_iter().map(|thread| thread.join().unwrap());
+        let rest: Vec<_> =
+            moved.enumerate().map(|(seed, t)| s.spawn(move || run(t, 6..12, seed as u64))).collect();
+        rest.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (a, b) in alone.iter_mut().zip(&mut together) {
+        assert_same(&snapshot(a), &snapshot(b), "on a thread of its own");
+    }
+}
+
 pub fn absent_mask_equals_zero_mask(target: &Target) {
     let (mut absent, mut zeros) = (target.backbone(), target.backbone());
     let mask = vec![0u8; BATCH * SEQ_LEN];

@@ -3,7 +3,7 @@
 use super::target::{BATCH, SEQ_LEN, VOCAB};
 use super::{Target, Tokens, assert_same, assert_same_but, snapshot};
 use mamba_model::{IGNORE_INDEX, ModelError};
-use mamba_trainer::{BackwardOpts, LmTrainer, StepOpts, TrainerError, Verdict, WeightDtype};
+use mamba_trainer::{BackwardOpts, LmStepMetrics, LmTrainer, StepOpts, TrainerError, Verdict, WeightDtype};
 
 const TOKENS: usize = BATCH * SEQ_LEN;
 
@@ -12,6 +12,19 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
     let off = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
     off / norm(&mut b.iter().map(|b| f64::from(*b)))
+}
+
+/// One step and its own metrics, waited for.
+fn step(t: &mut LmTrainer, tokens: &Tokens) -> LmStepMetrics {
+    t.step(&tokens.batch()).unwrap();
+    finished(t)
+}
+
+/// Metrics of the last closed window.
+fn finished(t: &mut LmTrainer) -> LmStepMetrics {
+    let metrics = t.last_metrics().unwrap().unwrap();
+    assert_eq!(metrics.lag, 0);
+    metrics
 }
 
 /// Bound on the distance of gradients that are equal up to rounding: measured 1.9e-7 in f32.
@@ -37,13 +50,13 @@ pub fn graph_and_windows_have_the_bits_of_eager_steps(target: &Target) {
         }
         for i in 0..6 {
             let tokens = Tokens::new(i).counting(TOKENS - i as usize);
-            let a = fused.step(&tokens.batch()).unwrap();
-            let b = graph.step(&tokens.batch()).unwrap();
+            let (a, b) = (step(&mut fused, &tokens), step(&mut graph, &tokens));
             assert_eq!(b.graph_replayed, i > 0);
             assert_eq!((a.loss.to_bits(), a.tokens, a.grad_norm), (b.loss.to_bits(), b.tokens, b.grad_norm));
             let micro = window.accumulate(&tokens.batch()).unwrap();
             assert_eq!((micro.micro_batches, micro.tokens), (1, TOKENS as u64 - i));
-            let c = window.apply_window().unwrap();
+            window.apply_window().unwrap();
+            let c = finished(&mut window);
             assert_eq!((a.loss.to_bits(), a.tokens, a.step), (c.loss.to_bits(), c.tokens, c.step));
             let want = snapshot(&mut fused);
             assert_same_but(&want, &snapshot(&mut graph), &["graph"], "graph");
@@ -52,7 +65,7 @@ pub fn graph_and_windows_have_the_bits_of_eager_steps(target: &Target) {
                 graph.capture_graph().unwrap();
             }
         }
-        assert_eq!(fused.last_metrics().unwrap().unwrap().step, 6);
+        assert_eq!(finished(&mut fused).step, 6);
     }
 }
 
@@ -84,9 +97,10 @@ pub fn unequal_micro_batches_average_over_counted_tokens(target: &Target) {
     let wrong: Vec<f32> = first.iter().zip(&second).map(|(a, b)| (a + b) / 2.0).collect();
     assert!(distance(&wrong, &want) > 0.1, "{:e}", distance(&wrong, &want));
 
-    let metrics = parts.apply_window().unwrap();
+    parts.apply_window().unwrap();
+    let metrics = finished(&mut parts);
     assert_eq!((metrics.tokens, metrics.verdict), (TOKENS as u64, Some(Verdict::Applied)));
-    let (a, b) = (whole.last_metrics().unwrap().unwrap(), parts.last_metrics().unwrap().unwrap());
+    let (a, b) = (finished(&mut whole), metrics);
     assert!((a.loss / b.loss - 1.0).abs() < rounding(target), "{} {}", a.loss, b.loss);
     let (x, y) = (a.grad_norm.unwrap(), b.grad_norm.unwrap());
     assert!((x / y - 1.0).abs() < rounding(target), "{x} {y}");
@@ -96,23 +110,26 @@ pub fn token_weights_weigh(target: &Target) {
     let ones = Tokens { weights: Some(vec![1.0; TOKENS]), ..Tokens::new(2) };
     let fours = Tokens { weights: Some(vec![4.0; TOKENS]), ..Tokens::new(2) };
     let (mut a, mut b, mut c) = (target.lm(false), target.lm(false), target.lm(false));
-    let plain = a.step(&Tokens::new(2).batch()).unwrap();
-    let one = b.step(&ones.batch()).unwrap();
+    let plain = step(&mut a, &Tokens::new(2));
+    let one = step(&mut b, &ones);
     assert_eq!(plain.loss.to_bits(), one.loss.to_bits());
     assert_same(&snapshot(&mut a), &snapshot(&mut b), "weights of 1");
     // A common factor (a power of two: exact) cancels in the mean.
-    let four = c.step(&fours.batch()).unwrap();
+    let four = step(&mut c, &fours);
     assert_eq!(plain.loss, four.loss);
     assert_eq!(plain.grad_norm, four.grad_norm);
     assert!(a.snapshot_master().unwrap() == c.snapshot_master().unwrap());
+    // Weights are data of one window: they do not stick.
+    let (x, y) = (step(&mut a, &Tokens::new(3)), step(&mut c, &Tokens::new(3)));
+    assert_eq!(x.loss.to_bits(), y.loss.to_bits());
 
     // Weight 0 is as good as ignored.
     let mut weights = vec![1.0; TOKENS];
     weights[5..].fill(0.0);
     let zeros = Tokens { weights: Some(weights), ..Tokens::new(2) };
     let (mut d, mut e) = (target.lm(false), target.lm(false));
-    let x = d.step(&zeros.batch()).unwrap();
-    let y = e.step(&Tokens::new(2).counting(5).batch()).unwrap();
+    let x = step(&mut d, &zeros);
+    let y = step(&mut e, &Tokens::new(2).counting(5));
     assert_eq!(x.loss.to_bits(), y.loss.to_bits());
     assert!(d.snapshot_master().unwrap() == e.snapshot_master().unwrap());
 }
@@ -146,7 +163,7 @@ pub fn evaluation_changes_nothing(target: &Target) {
     // The loss of a training step from the empty state is the evaluated one.
     other.reset_state().unwrap();
     let want = other.evaluate(&probe.batch()).unwrap();
-    assert_eq!(other.step(&probe.batch()).unwrap().loss.to_bits(), want.mean().to_bits());
+    assert_eq!(step(&mut other, &probe).loss.to_bits(), want.mean().to_bits());
     // No counted token: sums of nothing.
     let empty = other.evaluate(&Tokens::new(1).counting(0).batch()).unwrap();
     assert_eq!((empty.tokens, empty.nll), (0, 0.0));
@@ -175,7 +192,8 @@ pub fn windows_without_counted_tokens(target: &Target) {
     assert!(matches!(error, TrainerError::NoCountedTokens), "{error}");
     assert_same(&before, &snapshot(&mut t), "closing a window of nothing");
     t.accumulate(&Tokens::new(3).counting(1).batch()).unwrap();
-    assert_eq!(t.apply_window().unwrap().tokens, 1);
+    t.apply_window().unwrap();
+    assert_eq!(finished(&mut t).tokens, 1);
     // Weights whose sum has no f32 reciprocal.
     let tiny = Tokens { weights: Some(vec![1e-45; TOKENS]), ..Tokens::new(2) };
     let error = t.step(&tiny.batch()).unwrap_err();
@@ -234,8 +252,7 @@ pub fn training_lowers_the_loss(target: &Target) {
     let tokens = Tokens::new(7);
     let loss = |t: &mut LmTrainer| {
         t.reset_state().unwrap();
-        t.step(&tokens.batch()).unwrap();
-        t.last_metrics().unwrap().unwrap().loss
+        step(t, &tokens).loss
     };
     let first = loss(&mut t);
     // ln(12): the head starts near zero, so all 12 rows (padding included) are about equally likely.

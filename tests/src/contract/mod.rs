@@ -24,6 +24,7 @@ macro_rules! for_each_contract_case {
             bits::one_applying_call_equals_accumulate_and_apply,
             bits::resume_equals_unbroken_and_weights_alone_do_not,
             bits::repeated_runs_are_equal,
+            bits::trainers_on_threads_do_not_disturb_each_other,
             bits::absent_mask_equals_zero_mask,
             bits::recompute_changes_no_bit,
             bits::asking_for_the_input_gradient_changes_no_bit,
