@@ -31,6 +31,7 @@ struct Options {
     input_gradient: bool,
     recompute: bool,
     threads: Option<usize>,
+    skip_limit: Option<u32>,
     scaler: ScalerConfig,
 }
 
@@ -57,6 +58,7 @@ impl<K: ModelKind> TrainerBuilder<K> {
             input_gradient: false,
             recompute: false,
             threads: None,
+            skip_limit: None,
             scaler: ScalerConfig::default(),
         };
         Self { weights, session, options, kind: PhantomData }
@@ -147,6 +149,15 @@ impl<K: ModelKind> TrainerBuilder<K> {
         self
     }
 
+    /// Turns more than `limit` windows skipped in a row, as spikes or not finite, into
+    /// [`TooManySkips`](mamba_optim::OptimError::TooManySkips). The call that returns it has skipped its window like
+    /// any other; overflows of the loss scale do not count. Default: no limit.
+    #[must_use]
+    pub fn skip_limit(mut self, limit: u32) -> Self {
+        self.options.skip_limit = Some(limit);
+        self
+    }
+
     /// Settings of the loss scaler, used in f16.
     #[must_use]
     pub fn scaler(mut self, config: ScalerConfig) -> Self {
@@ -196,6 +207,7 @@ impl<K: ModelKind> TrainerBuilder<K> {
         })?;
         let mut core = Core::new(engine, ctx, adamw, options.reference_no_decay);
         core.set_step_opts(options.step_opts)?;
+        core.skip_limit = options.skip_limit;
         Ok(Trainer::from_core(core))
     }
 }

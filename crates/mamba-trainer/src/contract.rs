@@ -11,7 +11,7 @@ use crate::metrics::{
 use crate::session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 use crate::step::{Objective, Plan, enqueue};
 use mamba_model::{IGNORE_INDEX, ModelConfig, ModelError, ModelInput, ParamTable};
-use mamba_optim::AdamWConfig;
+use mamba_optim::{AdamWConfig, OptimError};
 use std::sync::Arc;
 
 /// What a trainer was built with.
@@ -89,6 +89,8 @@ pub(crate) struct Core {
     pub adamw: AdamWConfig,
     pub step_opts: StepOpts,
     pub reference_no_decay: bool,
+    /// Largest number of windows skipped in a row.
+    pub skip_limit: Option<u32>,
     pub window: Option<Window>,
     /// Epoch in which the pending forward was taken.
     pending: Option<u64>,
@@ -117,6 +119,7 @@ impl Core {
             adamw,
             step_opts: StepOpts::default(),
             reference_no_decay,
+            skip_limit: None,
             window: None,
             pending: None,
             epoch: 0,
@@ -147,6 +150,7 @@ impl Core {
         self.closed += 1;
         self.has_input_gradient = true;
         let progress = self.engine.progress(Wait::No)?;
+        self.check_skips(&progress)?;
         Ok(self.step_metrics(&progress, graph_replayed))
     }
 
@@ -295,6 +299,15 @@ impl Core {
         Ok(())
     }
 
+    /// An error once too many windows in a row were spikes or not finite.
+    fn check_skips(&self, progress: &Progress) -> Result<()> {
+        let consecutive = progress.skips.consecutive;
+        match self.skip_limit {
+            Some(limit) if consecutive > limit => Err(OptimError::TooManySkips { consecutive, limit }.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// The outcome of the last closed window, waited for.
     pub fn last_outcome(&mut self) -> Result<Option<WindowOutcome>> {
         Ok(self.engine.progress(Wait::Yes)?.last)
@@ -309,6 +322,7 @@ impl Core {
     /// A language model's metrics of the newest window that is known without waiting.
     pub fn newest_lm_metrics(&mut self) -> Result<LmStepMetrics> {
         let progress = self.engine.progress(Wait::No)?;
+        self.check_skips(&progress)?;
         Ok(self.lm_metrics_of(&progress))
     }
 
@@ -444,6 +458,7 @@ impl Core {
 
     fn closed_metrics(&mut self) -> Result<BackwardMetrics> {
         let progress = self.engine.progress(Wait::Yes)?;
+        self.check_skips(&progress)?;
         let verdict = progress.last.map(|o| o.verdict);
         Ok(BackwardMetrics {
             step: progress.step,

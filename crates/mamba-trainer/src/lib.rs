@@ -40,7 +40,7 @@
 //!
 //! - **An error changes nothing.** Arguments and order of calls are checked before a device is touched. Exceptions,
 //!   each documented at its call: a failed `forward` cancels a pending one; a failed exchange between ranks leaves the
-//!   local gradient in the open window.
+//!   local gradient in the open window; one skip too many is reported by the call that has skipped.
 //! - **Same bits.** Fused = split = replayed = resumed; a window closed by its last micro-batch = one closed by
 //!   `apply_step`; any number of threads.
 //! - **Nothing is hidden.** A step that moves nothing says why; NaN and Inf are skipped in the open or reach the
@@ -78,7 +78,7 @@ pub use trainer::{Backbone, MambaTrainer, ModelKind, Trainer};
 pub use mamba_model::{
     IGNORE_INDEX, LmHeadConfig, LossSums, MambaConfig, MambaWeights, ModelConfig, RecurrentState,
 };
-pub use mamba_optim::{AdamWConfig, AdamWState, NonFinite, ScalerConfig, ScalerState};
+pub use mamba_optim::{AdamWConfig, AdamWState, NonFinite, ScalerConfig, ScalerState, SkipCounter};
 
 const _: () = {
     const fn is_send<T: Send>() {}

@@ -6,14 +6,14 @@
 //! is allocated.
 
 use crate::contract::Core;
-use crate::engine::Arena;
+use crate::engine::{Arena, Wait};
 use crate::error::{Result, TrainerError};
 use crate::metrics::StepOpts;
 use crate::session::{TrainSessionCfg, WeightDtype};
 use crate::trainer::{ModelKind, Trainer};
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig, ParamTable, RecurrentState};
-use mamba_optim::{AdamWConfig, AdamWState, ScalerState};
+use mamba_optim::{AdamWConfig, AdamWState, ScalerState, SkipCounter};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -44,6 +44,7 @@ struct Header {
     reference_no_decay: bool,
     step: u64,
     scaler: Option<ScalerState>,
+    skips: SkipCounter,
     user_len: u64,
 }
 
@@ -68,6 +69,8 @@ pub struct TrainingState {
     pub recurrence: RecurrentState,
     /// Loss scaler, `None` where the precision has none.
     pub scaler: Option<ScalerState>,
+    /// Windows skipped so far.
+    pub skips: SkipCounter,
     /// The caller's own bytes, for instance data position and random generator.
     pub user: Vec<u8>,
 }
@@ -133,6 +136,7 @@ impl TrainingState {
             reference_no_decay: self.reference_no_decay,
             step: self.optimizer.step,
             scaler: self.scaler,
+            skips: self.skips,
             user_len: self.user.len() as u64,
         }
     }
@@ -169,6 +173,7 @@ impl TrainingState {
             optimizer,
             recurrence,
             scaler: header.scaler,
+            skips: header.skips,
             user,
         };
         state.validate().map_err(|e| file_error(path, "contents", e.to_string()))?;
@@ -231,6 +236,7 @@ impl Core {
             optimizer: self.optimizer_state()?,
             recurrence: self.engine.recurrence()?,
             scaler: self.engine.scaler()?,
+            skips: self.engine.progress(Wait::Yes)?.skips,
             user: user.to_vec(),
         };
         state.validate()?;
@@ -248,6 +254,7 @@ impl Core {
         self.write_optimizer_state(&state.optimizer)?;
         self.engine.set_recurrence(Some(&state.recurrence))?;
         self.engine.set_scaler(state.scaler)?;
+        self.engine.set_skips(state.skips)?;
         self.engine.set_reference_no_decay(state.reference_no_decay)?;
         self.reference_no_decay = state.reference_no_decay;
         self.adamw = state.adamw;

@@ -3,7 +3,7 @@
 use crate::builder::TrainerBuilder;
 use crate::contract::{Core, Goal, Input, TrainerContext};
 use crate::dist::DistContext;
-use crate::engine::Arena;
+use crate::engine::{Arena, Wait};
 use crate::error::{Result, TrainerError, check_len};
 use crate::metrics::{
     BackwardMetrics, BackwardOpts, NonFiniteGradient, StepMetrics, StepOpts, WindowOutcome,
@@ -11,7 +11,7 @@ use crate::metrics::{
 use crate::session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 use crate::step::Objective;
 use mamba_model::{MambaWeights, ModelConfig, ModelInput, RecurrentState};
-use mamba_optim::{AdamWState, ScalerState};
+use mamba_optim::{AdamWState, ScalerState, SkipCounter};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
@@ -155,6 +155,14 @@ impl<K: ModelKind> Trainer<K> {
     /// Those of the device.
     pub fn last_outcome(&mut self) -> Result<Option<WindowOutcome>> {
         self.core.last_outcome()
+    }
+
+    /// Windows skipped so far, by reason and in a row; waits for the last outcome.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn skips(&mut self) -> Result<SkipCounter> {
+        Ok(self.core.engine.progress(Wait::Yes)?.skips)
     }
 
     /// Records the fused step; from then on `step` replays it, with the same bits. Executes nothing and changes no

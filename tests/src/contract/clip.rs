@@ -2,7 +2,10 @@
 
 use super::target::{BATCH, D_MODEL, SEQ_LEN};
 use super::{Batch, Snapshot, Target, assert_same_but, snapshot};
-use mamba_trainer::{BackwardMetrics, BackwardOpts, MambaTrainer, NonFinite, StepOpts, Verdict, WeightDtype};
+use mamba_optim::OptimError;
+use mamba_trainer::{
+    BackwardMetrics, BackwardOpts, MambaTrainer, NonFinite, StepOpts, TrainerError, Verdict, WeightDtype,
+};
 
 fn split(t: &mut MambaTrainer, batch: &Batch, opts: BackwardOpts) -> BackwardMetrics {
     t.forward(&batch.input, &mut Batch::temporal()).unwrap();
@@ -15,7 +18,7 @@ fn verdict(t: &mut MambaTrainer) -> Verdict {
 
 /// Weights, moments, step count and scaler are as they were.
 fn nothing_moved(before: &Snapshot, t: &mut MambaTrainer, what: &str) {
-    let moving = ["conv", "ssm", "grads", "outcome", "pending", "window", "input gradient", "step_opts"];
+    let moving = ["conv", "ssm", "grads", "outcome", "skips", "step_opts"];
     assert_same_but(before, &snapshot(t), &moving, what);
 }
 
@@ -150,7 +153,7 @@ pub fn a_non_finite_gradient_discards_the_window(target: &Target) {
             assert!(!metrics.optimizer_stepped && metrics.step == 1, "{what}");
             assert_eq!(verdict(&mut t), non_finite_verdict(target), "{what}");
             let moving = if target.dtype == WeightDtype::F16 { &["scaler"][..] } else { &[] };
-            let moving = [&["conv", "ssm", "grads", "outcome", "step_opts"], moving].concat();
+            let moving = [&["conv", "ssm", "grads", "outcome", "skips", "step_opts"], moving].concat();
             assert_same_but(&before, &snapshot(&mut t), &moving, &what);
             if target.dtype != WeightDtype::F16 {
                 assert!(!metrics.grad_norm.unwrap().is_finite(), "{what}");
@@ -202,10 +205,43 @@ pub fn skips_inside_replay_leave_bits_alone(target: &Target) {
         assert!(t.step(&bad.input, &bad.d_temporal).unwrap().graph_replayed);
         assert_eq!(verdict(&mut t), non_finite_verdict(target));
         let moving = if target.dtype == WeightDtype::F16 { &["scaler"][..] } else { &[] };
-        let moving = [&["conv", "ssm", "grads", "outcome"], moving].concat();
+        let moving = [&["conv", "ssm", "grads", "outcome", "skips"], moving].concat();
         assert_same_but(&before, &snapshot(&mut t), &moving, "replay of a bad step");
     }
     t.reset_state().unwrap();
     t.step(&good.input, &zero).unwrap();
     assert_eq!((verdict(&mut t), t.optimizer_state().unwrap().step), (Verdict::Applied, 2));
+}
+
+pub fn too_many_skips_in_a_row_are_an_error(target: &Target) {
+    let mut t = target.backbone_builder().skip_limit(2).build().unwrap();
+    let (good, tiny) = (Batch::new(1), BackwardOpts::new().with_step_skip_above(1e-9));
+    for _ in 0..2 {
+        split(&mut t, &good, tiny);
+        split(&mut t, &good, tiny);
+        assert_eq!(t.skips().unwrap().consecutive, 2);
+        // A step that is taken ends the row.
+        split(&mut t, &good, BackwardOpts::new());
+        assert_eq!(t.skips().unwrap().consecutive, 0);
+    }
+    let state = t.training_state(b"").unwrap();
+    split(&mut t, &good, tiny);
+    split(&mut t, &good, tiny);
+    let saved = t.training_state(b"").unwrap();
+    let third = |t: &mut MambaTrainer| {
+        t.forward(&good.input, &mut Batch::temporal()).unwrap();
+        let before = snapshot(t);
+        let error = t.backward_step(&good.d_temporal, tiny).unwrap_err();
+        let too_many = OptimError::TooManySkips { consecutive: 3, limit: 2 };
+        assert!(matches!(&error, TrainerError::Optim(e) if *e == too_many), "{error}");
+        assert_same_but(&before, &snapshot(t), &["grads", "outcome", "skips", "pending"], "one too many");
+    };
+    third(&mut t);
+    assert_eq!((t.skips().unwrap().spikes, t.skips().unwrap().non_finite), (7, 0));
+    // The count belongs to the state: a resumed run ends where the unbroken one ends.
+    let mut resumed = target.backbone_builder().skip_limit(2).build().unwrap();
+    resumed.load_training_state(&saved).unwrap();
+    third(&mut resumed);
+    t.load_training_state(&state).unwrap();
+    split(&mut t, &good, tiny);
 }

@@ -54,6 +54,7 @@ macro_rules! for_each_contract_case {
             clip::propagation_shows_nan_in_the_weights,
             clip::a_nan_window_can_be_discarded,
             clip::skips_inside_replay_leave_bits_alone,
+            clip::too_many_skips_in_a_row_are_an_error,
             lm::graph_and_windows_have_the_bits_of_eager_steps,
             lm::unequal_micro_batches_average_over_counted_tokens,
             lm::token_weights_weigh,

@@ -147,6 +147,7 @@ pub fn snapshot<K: ModelKind>(t: &mut Trainer<K>) -> Snapshot {
         ("pending", t.has_pending_forward().to_string()),
         ("graph", t.has_graph().to_string()),
         ("scaler", format!("{:?}", t.scaler_state().unwrap())),
+        ("skips", format!("{:?}", t.skips().unwrap())),
         ("outcome", format!("{:?}", t.last_outcome().unwrap())),
         ("input gradient", format!("{input_gradient:?}")),
     ];

@@ -11,7 +11,7 @@ use mamba_model::cpu::{CpuModel, CpuOptions};
 use mamba_model::{LossSums, ModelConfig, ModelInput, ParamTable, RecurrentState};
 use mamba_optim::{
     AdamWConfig, AdamWState, ControlSpans, LossScaler, ParamGroups, ParamSpan, ScalerState, Schedule,
-    StepOutcome, StepScalars, StridedSpan, TailArenas, run_tail,
+    SkipCounter, StepOutcome, StepScalars, StridedSpan, TailArenas, run_tail,
 };
 use std::borrow::Cow;
 
@@ -33,6 +33,7 @@ pub(crate) struct CpuEngine {
     taken: Option<(StepOutcome, f32)>,
     last: Option<WindowOutcome>,
     windows: u64,
+    skips: SkipCounter,
     recording: Option<Vec<Op>>,
     graph: Option<Vec<Op>>,
 }
@@ -90,6 +91,7 @@ impl CpuEngine {
             taken: None,
             last: None,
             windows: 0,
+            skips: SkipCounter::new(None),
             recording: None,
             graph: None,
         })
@@ -111,7 +113,7 @@ impl CpuEngine {
             }
             Op::LossBackward => self.loss_backward()?,
             Op::Tail => self.run_tail()?,
-            Op::Publish => self.publish(),
+            Op::Publish => self.publish()?,
         }
         Ok(())
     }
@@ -146,9 +148,10 @@ impl CpuEngine {
         Ok(())
     }
 
-    fn publish(&mut self) {
-        let Some((outcome, loss_scale)) = self.taken.take() else { return };
+    fn publish(&mut self) -> Result<()> {
+        let Some((outcome, loss_scale)) = self.taken.take() else { return Ok(()) };
         self.windows += 1;
+        self.skips.record(&outcome)?;
         let verdict = match outcome {
             StepOutcome::Stepped { .. } => Verdict::Applied,
             StepOutcome::SkippedSpike { .. } => Verdict::SpikeSkipped,
@@ -163,6 +166,7 @@ impl CpuEngine {
             loss_scale,
             loss: self.loss,
         });
+        Ok(())
     }
 }
 
@@ -279,7 +283,12 @@ impl Engine for CpuEngine {
     }
 
     fn progress(&mut self, _wait: Wait) -> Result<Progress> {
-        Ok(Progress { step: self.tail.state.step, loss_scale: self.tail.scaler.scale(), last: self.last })
+        Ok(Progress {
+            step: self.tail.state.step,
+            loss_scale: self.tail.scaler.scale(),
+            last: self.last,
+            skips: self.skips,
+        })
     }
 
     fn begin_capture(&mut self) -> Result<()> {
@@ -360,6 +369,11 @@ impl Engine for CpuEngine {
     fn set_step_count(&mut self, step: u64) -> Result<()> {
         self.tail.state.step = step;
         self.last = None;
+        Ok(())
+    }
+
+    fn set_skips(&mut self, skips: SkipCounter) -> Result<()> {
+        self.skips = SkipCounter { limit: None, ..skips };
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::error::{Result, TrainerError};
 use crate::metrics::{StepOpts, WindowOutcome};
 use crate::session::{Device, GemmMode, WeightDtype};
 use mamba_model::{LossSums, ModelInput, RecurrentState};
-use mamba_optim::{AdamWConfig, ScalerState};
+use mamba_optim::{AdamWConfig, ScalerState, SkipCounter};
 use std::borrow::Cow;
 
 /// One part of a step. The order in which they run is written in `step.rs` and nowhere else.
@@ -91,6 +91,8 @@ pub(crate) struct Progress {
     pub loss_scale: f32,
     /// The newest outcome that is known; at most one window late without waiting.
     pub last: Option<WindowOutcome>,
+    /// Skipped windows up to that outcome. Its limit is not used.
+    pub skips: SkipCounter,
 }
 
 /// A device that trains one model.
@@ -129,6 +131,8 @@ pub(crate) trait Engine: Send {
     fn set_recurrence(&mut self, state: Option<&RecurrentState>) -> Result<()>;
     /// Replaces the number of applied steps and forgets the last outcome.
     fn set_step_count(&mut self, step: u64) -> Result<()>;
+    /// Replaces the counts of skipped windows.
+    fn set_skips(&mut self, skips: SkipCounter) -> Result<()>;
     /// State of the loss scaler, `None` where the precision has none. Waits.
     fn scaler(&mut self) -> Result<Option<ScalerState>>;
     /// Replaces the state of the loss scaler; an error where one side has none or it is out of bounds.
