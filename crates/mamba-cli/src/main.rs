@@ -1,2 +1,76 @@
 //! Command line for training, evaluating and sampling Mamba language models.
-fn main() {}
+
+mod args;
+mod data;
+mod error;
+mod generate;
+mod plot;
+mod report;
+mod run_folder;
+mod sampling;
+mod tensorboard;
+mod train;
+mod weights;
+
+use args::{Cli, Command};
+use clap::Parser;
+use error::Result;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    start_tracing(cli.verbose);
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error.one_line());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Train(args) => train::run(args),
+        Command::Generate(args) => generate::run(args),
+        _ => Ok(()),
+    }
+}
+
+/// One line for a bad command line; help and version as clap prints them.
+fn usage(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    let help = [
+        ErrorKind::DisplayHelp,
+        ErrorKind::DisplayVersion,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    if help.contains(&error.kind()) {
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let text = error.to_string();
+    let useful =
+        text.lines().take_while(|l| !l.starts_with("Usage:")).map(str::trim).filter(|l| !l.is_empty());
+    let line = useful.collect::<Vec<_>>().join(" ");
+    complain(line.strip_prefix("error: ").unwrap_or(&line));
+    ExitCode::from(2)
+}
+
+/// stderr may be closed; nothing more can be said then.
+fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr(), "error: {line}");
+}
+
+fn start_tracing(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::DEBUG,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+}

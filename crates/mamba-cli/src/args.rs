@@ -1,0 +1,447 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use mamba_trainer::{Device, GemmMode, WeightDtype};
+use std::path::PathBuf;
+
+/// Trains, evaluates and samples Mamba language models.
+#[derive(Debug, Parser)]
+#[command(name = "mamba", version, max_term_width = 100)]
+pub struct Cli {
+    /// Prints diagnostics to stderr; twice for more.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Trains a language model on text and writes a run folder; or goes on with one.
+    ///
+    /// `mamba train --data .` learns from all text below this folder, byte by byte. The run folder holds the
+    /// config, checkpoints, metrics.jsonl, a TensorBoard event file and the loss curve as SVG and PNG. Ctrl-C
+    /// finishes the step, saves and exits; `mamba train --resume RUN` goes on with the same bits as a run that was
+    /// never interrupted.
+    Train(Box<TrainArgs>),
+    /// Writes text with a trained model.
+    Generate(GenerateArgs),
+    /// Measures loss, perplexity and bits per byte of a model on a text.
+    Eval(EvalArgs),
+    /// Says what a run, checkpoint, state or weights file holds.
+    Info(InfoArgs),
+    /// Writes a model's weights in another format.
+    Export(ExportArgs),
+    /// Reads a Hugging Face or state-spaces checkpoint into the native format.
+    Import(ImportArgs),
+    /// Times training steps on random tokens.
+    Bench(BenchArgs),
+}
+
+/// Options of `train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Text file, folder of text (hidden, binary and git-ignored files are left out), or .bin file of u16 or u32
+    /// token ids.
+    #[arg(long, value_name = "PATH", required_unless_present = "resume")]
+    pub data: Option<PathBuf>,
+    /// Hugging Face tokenizer.json; without it text is read byte by byte.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub tokenizer: Option<PathBuf>,
+    /// Part of the data that is kept for validation.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05, conflicts_with = "resume")]
+    pub val_fraction: f64,
+    /// New folder of the run [default: runs/N with the next free N].
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    pub out: Option<PathBuf>,
+    /// Goes on with this run where it was saved. Takes only --data (where the data has moved), --device, --threads,
+    /// --log-every and --stop-after beside it.
+    #[arg(long, value_name = "RUN")]
+    pub resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
+    #[command(flatten)]
+    pub optimizer: OptimizerArgs,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    #[command(flatten)]
+    pub reports: ReportArgs,
+}
+
+/// Size of the model.
+#[derive(Debug, Args)]
+#[group(id = "model_options", multiple = true, conflicts_with = "resume")]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// Width of the residual stream.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub d_model: usize,
+    /// Blocks.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub layers: usize,
+    /// States per channel of the selective scan, at most 256.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub d_state: usize,
+    /// Width of the causal convolution, at most 32.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub d_conv: usize,
+    /// Width inside a block, in multiples of d_model.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub expand: usize,
+    /// A head of its own instead of the transposed embedding.
+    #[arg(long)]
+    pub untied: bool,
+    /// Starts from these weights (a run, a weights file, a Hugging Face or state-spaces folder) instead of random
+    /// ones; they give the model's size.
+    #[arg(
+        long,
+        value_name = "MODEL",
+        conflicts_with_all = ["d_model", "layers", "d_state", "d_conv", "expand", "untied"]
+    )]
+    pub init_from: Option<PathBuf>,
+}
+
+/// Length of the training and its learning rate.
+#[derive(Debug, Args)]
+#[group(id = "schedule_options", multiple = true, conflicts_with = "resume")]
+#[command(next_help_heading = "Training")]
+pub struct ScheduleArgs {
+    /// Sequences a step (and micro-batch).
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub batch: usize,
+    /// Tokens a sequence.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub seq_len: usize,
+    /// Micro-batches whose gradients are averaged in one step.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub accumulate: usize,
+    /// Steps of the whole training.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub steps: u64,
+    /// Highest learning rate.
+    #[arg(long, value_name = "RATE", default_value_t = 4e-3)]
+    pub lr: f64,
+    /// Course of the learning rate after the warm-up.
+    #[arg(long, value_enum, default_value_t = ScheduleName::Cosine)]
+    pub schedule: ScheduleName,
+    /// Steps of linear warm-up [default: a tenth of --steps, at most 100].
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u64>,
+    /// Last learning rate, as a share of --lr.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    pub min_lr_factor: f64,
+    /// Share of --steps in which `wsd` decays.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    pub decay_share: f64,
+    /// Seed of the initial weights, the order of the data and the sample.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Reads each sequence of the batch in order and carries the recurrent state from window to window.
+    #[arg(long)]
+    pub stateful: bool,
+}
+
+/// Course of the learning rate after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleName {
+    /// Stays at --lr.
+    Constant,
+    /// Falls on a line to its last value.
+    Linear,
+    /// Falls on half a cosine to its last value.
+    Cosine,
+    /// Stays at --lr, then falls on a line in the last --decay-share of the steps.
+    Wsd,
+}
+
+/// AdamW, clip and skip.
+#[derive(Debug, Args)]
+#[group(id = "optimizer_options", multiple = true, conflicts_with = "resume")]
+#[command(next_help_heading = "Optimizer")]
+pub struct OptimizerArgs {
+    /// Decoupled weight decay of matrices.
+    #[arg(long, value_name = "X", default_value_t = 0.1)]
+    pub weight_decay: f64,
+    /// Decay rate of the first moment.
+    #[arg(long, value_name = "X", default_value_t = 0.9)]
+    pub beta1: f64,
+    /// Decay rate of the second moment.
+    #[arg(long, value_name = "X", default_value_t = 0.95)]
+    pub beta2: f64,
+    /// Term beside the root of the second moment.
+    #[arg(long, value_name = "X", default_value_t = 1e-8)]
+    pub eps: f64,
+    /// Largest global norm of the gradient; 0 turns clipping off.
+    #[arg(long, value_name = "NORM", default_value_t = 1.0)]
+    pub clip: f64,
+    /// Skips steps whose gradient norm is above this.
+    #[arg(long, value_name = "NORM")]
+    pub skip_above: Option<f64>,
+}
+
+/// Where and in which precision to train.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
+pub struct MachineArgs {
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+    /// Threads of the CPU engine; the result does not depend on it [default: all cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// f32, tf32, bf16 or f16 [default: f32 on the CPU, bf16 on a GPU].
+    #[arg(long, value_name = "TYPE", conflicts_with = "resume")]
+    pub dtype: Option<WeightDtype>,
+    /// Matrix products: deterministic, cublas-fast or cublas-pedantic.
+    #[arg(long, value_name = "MODE", default_value = "deterministic", conflicts_with = "resume")]
+    pub gemm: GemmMode,
+    /// Recomputes activations in the backward pass: same bits, less memory, more time.
+    #[arg(long, conflicts_with = "resume")]
+    pub recompute: bool,
+}
+
+/// What is reported and saved, and when.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reports")]
+pub struct ReportArgs {
+    /// Steps between validations; 0: only at the end.
+    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "resume")]
+    pub eval_every: u64,
+    /// Batches of a validation during the training; the one at the end takes up to 8 times as many.
+    #[arg(long, value_name = "N", default_value_t = 8, conflicts_with = "resume")]
+    pub eval_batches: usize,
+    /// Steps between checkpoints; 0: only at the end.
+    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "resume")]
+    pub save_every: u64,
+    /// Steps between logged lines.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub log_every: u64,
+    /// Saves and exits after this many steps, as Ctrl-C would.
+    #[arg(long, value_name = "N")]
+    pub stop_after: Option<u64>,
+    /// Tokens of the sample at the end; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "resume")]
+    pub sample_tokens: usize,
+    /// Begin of the sample [default: begin of the validation text].
+    #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
+    pub prompt: Option<String>,
+}
+
+/// Options of `generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    #[arg(long, value_name = "MODEL")]
+    pub model: PathBuf,
+    /// Hugging Face tokenizer.json [default: the one beside the model; else bytes for a vocabulary of 256].
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Text to go on from; for a model without tokenizer: token ids, separated by blanks.
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: String,
+    /// Tokens to write.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub tokens: usize,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Writes each piece as soon as it is known.
+    #[arg(long)]
+    pub stream: bool,
+    /// Threads [default: all cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// How the next token is drawn.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Divides the logits; 0 always takes the likeliest token.
+    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    pub temperature: f64,
+    /// Draws among the K likeliest tokens only.
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Draws among the likeliest tokens that together reach this probability.
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f64>,
+    /// Seed; the same seed gives the same text on every machine.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Options of `eval`.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    #[arg(long, value_name = "MODEL")]
+    pub model: PathBuf,
+    /// Text file, folder of text, or .bin file of token ids; all of it is measured.
+    #[arg(long, value_name = "PATH")]
+    pub data: PathBuf,
+    /// Hugging Face tokenizer.json [default: the one beside the model; else bytes for a vocabulary of 256].
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Sequences at a time.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub batch: usize,
+    /// Tokens of a window; each starts from the empty state.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub seq_len: usize,
+    /// Stops after this many batches.
+    #[arg(long, value_name = "N")]
+    pub max_batches: Option<usize>,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+    /// Threads of the CPU engine [default: all cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// Options of `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Lists every tensor with its shape.
+    #[arg(long)]
+    pub tensors: bool,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    #[arg(long, value_name = "MODEL")]
+    pub model: PathBuf,
+    /// Format to write.
+    #[arg(long, value_enum)]
+    pub format: FormatName,
+    /// f32, bf16 or f16; native files are always f32.
+    #[arg(long, value_enum, default_value_t = ExportDtype::F32)]
+    pub dtype: ExportDtype,
+    /// New folder; for native, a new .safetensors file.
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+}
+
+/// Options of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Hugging Face or state-spaces folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub from: PathBuf,
+    /// New .safetensors file in the native format.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+/// A format of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatName {
+    /// Folder that `transformers` loads as MambaForCausalLM.
+    Hf,
+    /// Folder with the names of the state-spaces repository.
+    StateSpaces,
+    /// One .safetensors file with our names and the config.
+    Native,
+}
+
+/// Number format of exported weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportDtype {
+    /// Exact.
+    F32,
+    /// Rounded to bf16.
+    Bf16,
+    /// Rounded to f16.
+    F16,
+}
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Width of the residual stream.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub d_model: usize,
+    /// Blocks.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub layers: usize,
+    /// States per channel.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub d_state: usize,
+    /// Tokens in the vocabulary.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub vocab: usize,
+    /// Sequences a step.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub batch: usize,
+    /// Tokens a sequence.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub seq_len: usize,
+    /// Timed steps, after two to warm up.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub steps: usize,
+    #[command(flatten)]
+    pub machine: BenchMachineArgs,
+}
+
+/// Where and in which precision to time.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
+pub struct BenchMachineArgs {
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+    /// Threads of the CPU engine [default: all cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// f32, tf32, bf16 or f16 [default: f32 on the CPU, bf16 on a GPU].
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<WeightDtype>,
+    /// Matrix products: deterministic, cublas-fast or cublas-pedantic.
+    #[arg(long, value_name = "MODE", default_value = "deterministic")]
+    pub gemm: GemmMode,
+    /// Recomputes activations in the backward pass.
+    #[arg(long)]
+    pub recompute: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn resume_refuses_what_would_change_the_run() {
+        let parse = |extra: &[&str]| {
+            let base = ["mamba", "train", "--resume", "runs/1"];
+            Cli::try_parse_from(base.iter().chain(extra))
+        };
+        assert!(parse(&[]).is_ok());
+        assert!(parse(&["--data", "x", "--threads", "2", "--device", "cpu", "--stop-after", "3"]).is_ok());
+        for bad in [
+            ["--lr", "0.1"],
+            ["--steps", "5"],
+            ["--d-model", "64"],
+            ["--clip", "2"],
+            ["--dtype", "f32"],
+            ["--eval-every", "3"],
+            ["--out", "y"],
+        ] {
+            assert!(parse(&bad).is_err(), "{bad:?}");
+        }
+        assert!(Cli::try_parse_from(["mamba", "train"]).is_err());
+    }
+}

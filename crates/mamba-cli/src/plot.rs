@@ -1,0 +1,243 @@
+//! The loss curve as SVG (with text) and PNG (no font library: the few characters of tick labels are drawn here).
+
+use crate::error::{CliError, Result};
+use crate::run_folder::Record;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use std::path::Path;
+
+const SIZE: (u32, u32) = (960, 540);
+const TRAIN: RGBColor = RGBColor(31, 119, 180);
+const VALIDATION: RGBColor = RGBColor(214, 80, 30);
+const INK: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Points of the curves, in nats over steps.
+#[derive(Debug, Default, PartialEq)]
+struct Curves {
+    train: Vec<(f64, f64)>,
+    validation: Vec<(f64, f64)>,
+}
+
+impl Curves {
+    fn new(records: &[Record]) -> Self {
+        let points = |value: fn(&Record) -> Option<f64>| {
+            let finite = |r: &Record| value(r).filter(|v| v.is_finite()).map(|v| (r.step as f64, v));
+            records.iter().filter_map(finite).collect()
+        };
+        Self { train: points(|r| r.loss), validation: points(|r| r.val_loss) }
+    }
+
+    /// Ranges of both axes, with a margin; `None` without points.
+    fn ranges(&self) -> Option<[(f64, f64); 2]> {
+        let all = || self.train.iter().chain(&self.validation);
+        let range = |of: fn(&(f64, f64)) -> f64| {
+            all().map(of).fold(None, |r: Option<(f64, f64)>, v| match r {
+                Some((lo, hi)) => Some((lo.min(v), hi.max(v))),
+                None => Some((v, v)),
+            })
+        };
+        let ((_, last), (lo, hi)) = (range(|p| p.0)?, range(|p| p.1)?);
+        let margin = (0.05 * (hi - lo)).max(1e-3);
+        Some([(0.0, last.max(1.0)), (lo - margin, hi + margin)])
+    }
+}
+
+/// Draws the loss curve of a run as `loss.svg` and `loss.png`; nothing without points.
+pub fn draw(records: &[Record], folder: &Path) -> Result<()> {
+    let curves = Curves::new(records);
+    let svg = folder.join("loss.svg");
+    let root = SVGBackend::new(&svg, SIZE).into_drawing_area();
+    picture(&root, &curves, &svg, svg_labels)?;
+    let png = folder.join("loss.png");
+    let root = BitMapBackend::new(&png, SIZE).into_drawing_area();
+    picture(&root, &curves, &png, bitmap_labels)
+}
+
+type Labels<B> = fn(&DrawingArea<B, Shift>, &[Tick]) -> std::result::Result<(), DrawError<B>>;
+type DrawError<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
+
+fn picture<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    curves: &Curves,
+    path: &Path,
+    labels: Labels<B>,
+) -> Result<()> {
+    let Some(ranges) = curves.ranges() else { return Ok(()) };
+    try_picture(root, curves, ranges, labels)
+        .map_err(|e| CliError::Plot { path: path.to_owned(), problem: e.to_string() })
+}
+
+fn try_picture<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    curves: &Curves,
+    [x, y]: [(f64, f64); 2],
+    labels: Labels<B>,
+) -> std::result::Result<(), DrawError<B>> {
+    root.fill(&WHITE)?;
+    let mut chart: Chart<'_, B> = ChartBuilder::on(root)
+        .margin(20)
+        .margin_top(40)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(x.0..x.1, y.0..y.1)?;
+    let mut ticks = Vec::new();
+    for value in tick_values(x) {
+        chart.draw_series(LineSeries::new([(value, y.0), (value, y.1)], GRID))?;
+        ticks.push(Tick::below(value, chart.backend_coord(&(value, y.0))));
+    }
+    for value in tick_values(y) {
+        chart.draw_series(LineSeries::new([(x.0, value), (x.1, value)], GRID))?;
+        ticks.push(Tick::left(value, chart.backend_coord(&(x.0, value))));
+    }
+    chart.draw_series(LineSeries::new([(x.0, y.1), (x.0, y.0), (x.1, y.0)], INK))?;
+    chart.draw_series(LineSeries::new(curves.train.iter().copied(), TRAIN.stroke_width(1)))?;
+    chart.draw_series(LineSeries::new(curves.validation.iter().copied(), VALIDATION.stroke_width(2)))?;
+    let dots = curves.validation.iter().map(|&p| Circle::new(p, 3, VALIDATION.filled()));
+    chart.draw_series(dots)?;
+    labels(root, &ticks)?;
+    root.present()
+}
+
+/// A number beside an axis.
+#[derive(Debug, PartialEq)]
+struct Tick {
+    text: String,
+    /// Where it is centred (below the x axis) or ends (left of the y axis).
+    at: (i32, i32),
+    centred: bool,
+}
+
+impl Tick {
+    fn below(value: f64, (x, y): (i32, i32)) -> Self {
+        Self { text: number(value), at: (x, y + 8), centred: true }
+    }
+
+    fn left(value: f64, (x, y): (i32, i32)) -> Self {
+        Self { text: number(value), at: (x - 8, y - 6), centred: false }
+    }
+}
+
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Round values, about six of them.
+fn tick_values((lo, hi): (f64, f64)) -> Vec<f64> {
+    let raw = (hi - lo) / 6.0;
+    let power = 10f64.powf(raw.log10().floor());
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= raw).unwrap_or(10.0 * power);
+    let first = (lo / step).ceil() as i64;
+    (first..).map(|i| i as f64 * step).take_while(|v| *v <= hi).collect()
+}
+
+fn svg_labels<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    ticks: &[Tick],
+) -> std::result::Result<(), DrawError<B>> {
+    use plotters::style::text_anchor::{HPos, Pos, VPos};
+    let style = |color: &RGBColor, h| ("sans-serif", 14).into_font().color(color).pos(Pos::new(h, VPos::Top));
+    for tick in ticks {
+        let h = if tick.centred { HPos::Center } else { HPos::Right };
+        root.draw(&Text::new(tick.text.clone(), tick.at, style(&INK, h)))?;
+    }
+    let (width, height) = (SIZE.0 as i32, SIZE.1 as i32);
+    root.draw(&Text::new("step", (width / 2, height - 22), style(&INK, HPos::Center)))?;
+    root.draw(&Text::new("loss, nats per token", (20, 12), style(&INK, HPos::Left)))?;
+    root.draw(&Text::new("training", (width - 220, 12), style(&TRAIN, HPos::Left)))?;
+    root.draw(&Text::new("validation", (width - 120, 12), style(&VALIDATION, HPos::Left)))
+}
+
+/// Digits, three columns by five rows, one octal digit a row.
+const GLYPHS: [(char, u16); 12] = [
+    ('0', 0o75557),
+    ('1', 0o26227),
+    ('2', 0o71747),
+    ('3', 0o71717),
+    ('4', 0o55711),
+    ('5', 0o74717),
+    ('6', 0o74757),
+    ('7', 0o71111),
+    ('8', 0o75757),
+    ('9', 0o75717),
+    ('.', 0o00002),
+    ('-', 0o00700),
+];
+/// Pixels of a glyph's dot.
+const DOT: i32 = 2;
+
+fn bitmap_labels<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    ticks: &[Tick],
+) -> std::result::Result<(), DrawError<B>> {
+    for tick in ticks {
+        let width = tick.text.chars().count() as i32 * 4 * DOT;
+        let left = tick.at.0 - if tick.centred { width / 2 } else { width };
+        for (i, c) in tick.text.chars().enumerate() {
+            glyph(root, c, (left + i as i32 * 4 * DOT, tick.at.1))?;
+        }
+    }
+    Ok(())
+}
+
+fn glyph<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    c: char,
+    (left, top): (i32, i32),
+) -> std::result::Result<(), DrawError<B>> {
+    let bits = GLYPHS.iter().find(|g| g.0 == c).map_or(0, |g| g.1);
+    for (row, column) in (0..5).flat_map(|r| (0..3).map(move |c| (r, c))) {
+        if bits >> (3 * (4 - row) + 2 - column) & 1 == 1 {
+            let (x, y) = (left + column * DOT, top + row * DOT);
+            root.draw(&Rectangle::new([(x, y), (x + DOT, y + DOT)], INK.filled()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(step: u64, loss: Option<f64>, val_loss: Option<f64>) -> Record {
+        Record { step, loss, val_loss, ..Record::default() }
+    }
+
+    #[test]
+    fn both_pictures_are_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let records: Vec<Record> =
+            (1..50).map(|i| record(i, Some(5.0 / i as f64), (i % 10 == 0).then_some(1.0))).collect();
+        draw(&records, folder.path()).unwrap();
+        let svg = std::fs::read_to_string(folder.path().join("loss.svg")).unwrap();
+        for text in ["validation", "training", "step", "<polyline", "<circle"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        let png = std::fs::read(folder.path().join("loss.png")).unwrap();
+        assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+        // Width and height stand in the header.
+        assert_eq!(png[16..24], [0, 0, 0x03, 0xc0, 0, 0, 0x02, 0x1c]);
+    }
+
+    #[test]
+    fn nothing_and_one_point_are_fine() {
+        let folder = tempfile::tempdir().unwrap();
+        draw(&[], folder.path()).unwrap();
+        draw(&[record(1, Some(f64::NAN), None)], folder.path()).unwrap();
+        assert!(!folder.path().join("loss.png").exists());
+        draw(&[record(1, Some(2.0), None)], folder.path()).unwrap();
+        assert!(folder.path().join("loss.png").exists());
+    }
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(tick_values((0.0, 1000.0)), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
+        assert_eq!(tick_values((1.32, 5.7)), [2.0, 3.0, 4.0, 5.0]);
+        assert_eq!((number(0.5), number(200.0), number(-1.25)), ("0.5".into(), "200".into(), "-1.25".into()));
+    }
+}

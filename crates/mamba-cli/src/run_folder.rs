@@ -1,0 +1,282 @@
+//! The folder of a run: config, checkpoints, metrics.
+//!
+//! `config.json` (everything needed to go on), `metrics.jsonl`, `events.out.tfevents.*`, `loss.svg`, `loss.png`,
+//! `weights.safetensors` (newest), `checkpoints/last.state`, `checkpoints/best.safetensors` (lowest validation loss),
+//! `tokenizer.json` where the run has one.
+
+use crate::data::{DataSpec, Fingerprint};
+use crate::error::{CliError, Result, io};
+use crate::train::settings::TrainSettings;
+use crate::weights::atomic_write;
+use mamba_model::ModelConfig;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Version of the layout of `config.json`.
+const VERSION: u32 = 1;
+/// Largest config file; a real one has about a kilobyte.
+const CONFIG_LIMIT: u64 = 1 << 20;
+
+/// Everything needed to go on with a run, beside its state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    version: u32,
+    /// The model.
+    pub model: ModelConfig,
+    /// The data.
+    pub data: DataSpec,
+    /// What the data was.
+    pub fingerprint: Fingerprint,
+    /// The training.
+    pub train: TrainSettings,
+}
+
+impl RunConfig {
+    /// The config of a new run.
+    pub fn new(model: ModelConfig, data: DataSpec, fingerprint: Fingerprint, train: TrainSettings) -> Self {
+        Self { version: VERSION, model, data, fingerprint, train }
+    }
+}
+
+/// One line of `metrics.jsonl`. What is not known at this step is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Steps done.
+    pub step: u64,
+    /// Tokens seen.
+    pub tokens: u64,
+    /// Loss of the step, nats a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Learning rate of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
+    /// Norm of the gradient before the clip.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
+    /// Tokens a second since the last line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
+    /// Validation loss, nats a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_loss: Option<f64>,
+    /// Validation loss in bits per byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_bpb: Option<f64>,
+}
+
+/// A run's folder, held for this process alone.
+#[derive(Debug)]
+pub struct RunFolder {
+    root: PathBuf,
+    /// Holds the lock.
+    _config: File,
+}
+
+impl RunFolder {
+    /// A new folder at `out`, or the next free `runs/N`.
+    pub fn create(out: Option<&Path>, config: &RunConfig) -> Result<Self> {
+        let root = match out {
+            Some(out) => {
+                if let Some(parent) = out.parent() {
+                    std::fs::create_dir_all(parent).map_err(io(parent, "create"))?;
+                }
+                make_new(out)?;
+                out.to_owned()
+            }
+            None => next_free(Path::new("runs"))?,
+        };
+        let checkpoints = root.join("checkpoints");
+        std::fs::create_dir(&checkpoints).map_err(io(&checkpoints, "create"))?;
+        let path = root.join("config.json");
+        let text = to_json(&path, config)?;
+        atomic_write(&path, |file| file.write_all(text.as_bytes()))?;
+        Self::lock(root)
+    }
+
+    /// The folder of a run that exists, and its config.
+    pub fn open(root: &Path) -> Result<(Self, RunConfig)> {
+        let config = read_config(root)?;
+        Ok((Self::lock(root.to_owned())?, config))
+    }
+
+    fn lock(root: PathBuf) -> Result<Self> {
+        let path = root.join("config.json");
+        let file = File::open(&path).map_err(io(&path, "open"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { root, _config: file }),
+            Err(std::fs::TryLockError::WouldBlock) => Err(CliError::Busy { path: root }),
+            Err(std::fs::TryLockError::Error(source)) => Err(io(&path, "lock")(source)),
+        }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The training state to go on from.
+    pub fn last_state(&self) -> PathBuf {
+        last_state(&self.root)
+    }
+
+    /// Weights of the lowest validation loss.
+    pub fn best_weights(&self) -> PathBuf {
+        self.root.join("checkpoints/best.safetensors")
+    }
+
+    /// Newest weights.
+    pub fn weights(&self) -> PathBuf {
+        weights(&self.root)
+    }
+
+    /// Keeps the tokenizer beside the weights that need it.
+    pub fn keep_tokenizer(&self, tokenizer: &Path) -> Result<()> {
+        let to = tokenizer_path(&self.root);
+        std::fs::copy(tokenizer, to).map_err(io(tokenizer, "copy into the run folder"))?;
+        Ok(())
+    }
+
+    fn metrics_path(&self) -> PathBuf {
+        self.root.join("metrics.jsonl")
+    }
+
+    /// Opens the metrics to go on after `step`: later lines, which a killed process may have left, are dropped.
+    pub fn metrics(&self, step: u64) -> Result<Metrics> {
+        let path = self.metrics_path();
+        let mut records = if path.exists() { read_records(&path)? } else { Vec::new() };
+        records.retain(|r| r.step <= step);
+        let mut lines = String::new();
+        for record in &records {
+            lines.push_str(&line(&path, record)?);
+        }
+        atomic_write(&path, |file| file.write_all(lines.as_bytes()))?;
+        let file = File::options().append(true).open(&path).map_err(io(&path, "open"))?;
+        Ok(Metrics { path, file, records })
+    }
+}
+
+/// Newest weights of a run folder.
+pub fn weights(root: &Path) -> PathBuf {
+    root.join("weights.safetensors")
+}
+
+/// The tokenizer of a run folder or of a pretrained one.
+pub fn tokenizer_path(root: &Path) -> PathBuf {
+    root.join("tokenizer.json")
+}
+
+/// State of a run folder.
+pub fn last_state(root: &Path) -> PathBuf {
+    root.join("checkpoints/last.state")
+}
+
+/// Whether a path looks like a run folder of ours.
+pub fn is_run(root: &Path) -> bool {
+    root.join("config.json").is_file() && root.join("checkpoints").is_dir()
+}
+
+/// The config of a run folder.
+pub fn read_config(root: &Path) -> Result<RunConfig> {
+    let path = root.join("config.json");
+    let len = std::fs::metadata(&path).map_err(io(&path, "open"))?.len();
+    if len > CONFIG_LIMIT {
+        let problem = format!("is {len} bytes long; no config of a run has more than {CONFIG_LIMIT}");
+        return Err(CliError::RunFile { path, field: "config", problem });
+    }
+    let text = std::fs::read_to_string(&path).map_err(io(&path, "read"))?;
+    let config: RunConfig = serde_json::from_str(&text).map_err(|e| CliError::RunFile {
+        path: path.clone(),
+        field: "config",
+        problem: format!("is not the config of a run: {e}"),
+    })?;
+    if config.version != VERSION {
+        let problem = format!("is {}; this program reads {VERSION}", config.version);
+        return Err(CliError::RunFile { path, field: "version", problem });
+    }
+    config.model.validate()?;
+    config.train.validate()?;
+    Ok(config)
+}
+
+/// Logged lines of a run.
+#[derive(Debug)]
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+    records: Vec<Record>,
+}
+
+impl Metrics {
+    /// Appends a line.
+    pub fn push(&mut self, record: Record) -> Result<()> {
+        let line = line(&self.path, &record)?;
+        self.file.write_all(line.as_bytes()).map_err(io(&self.path, "write"))?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// All lines so far.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+}
+
+fn make_new(path: &Path) -> Result<()> {
+    match std::fs::create_dir(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(CliError::Exists { path: path.to_owned() })
+        }
+        result => result.map_err(io(path, "create")),
+    }
+}
+
+fn next_free(parent: &Path) -> Result<PathBuf> {
+    if !parent.exists() {
+        std::fs::create_dir_all(parent).map_err(io(parent, "create"))?;
+        // A run must not become training data of the next one.
+        let ignore = parent.join(".gitignore");
+        std::fs::write(&ignore, "*\n").map_err(io(&ignore, "write"))?;
+    }
+    for n in 1u32.. {
+        let path = parent.join(n.to_string());
+        match make_new(&path) {
+            Err(CliError::Exists { .. }) => {}
+            result => return result.map(|()| path),
+        }
+    }
+    Err(CliError::Exists { path: parent.to_owned() })
+}
+
+fn to_json(path: &Path, config: &RunConfig) -> Result<String> {
+    serde_json::to_string_pretty(config).map(|text| text + "\n").map_err(|e| json_error(path, "config", &e))
+}
+
+fn line(path: &Path, record: &Record) -> Result<String> {
+    serde_json::to_string(record).map(|text| text + "\n").map_err(|e| json_error(path, "line", &e))
+}
+
+fn json_error(path: &Path, field: &'static str, error: &serde_json::Error) -> CliError {
+    CliError::RunFile { path: path.to_owned(), field, problem: format!("cannot be written: {error}") }
+}
+
+/// All lines of a metrics file; a last line that a killed process left unfinished is dropped.
+pub fn read_records(path: &Path) -> Result<Vec<Record>> {
+    let text = std::fs::read_to_string(path).map_err(io(path, "read"))?;
+    let count = text.lines().count();
+    let mut records = Vec::with_capacity(count);
+    for (i, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(record) => records.push(record),
+            Err(_) if i + 1 == count && !text.ends_with('\n') => {}
+            Err(e) => {
+                let problem = format!("{} is no record: {e}", i + 1);
+                return Err(CliError::RunFile { path: path.to_owned(), field: "line", problem });
+            }
+        }
+    }
+    Ok(records)
+}

