@@ -13,6 +13,7 @@ use crate::step::Objective;
 use mamba_model::{MambaWeights, ModelConfig, ModelInput, RecurrentState};
 use mamba_optim::{AdamWState, ScalerState, SkipCounter};
 use std::borrow::Cow;
+use std::fmt;
 use std::marker::PhantomData;
 
 /// What a trainer trains; [`Backbone`] or [`LanguageModel`](crate::LanguageModel).
@@ -58,6 +59,18 @@ impl sealed::Kind for Backbone {
 pub struct Trainer<K: ModelKind> {
     pub(crate) core: Core,
     pub(crate) kind: PhantomData<fn() -> K>,
+}
+
+impl<K: ModelKind> fmt::Debug for Trainer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Core { ctx, adamw, step_opts, window, .. } = &self.core;
+        f.debug_struct("Trainer")
+            .field("ctx", ctx)
+            .field("adamw", adamw)
+            .field("step_opts", step_opts)
+            .field("window", window)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Trains a backbone from the gradient of its temporal output; for language models see
