@@ -80,6 +80,10 @@ pub use mamba_model::{
 };
 pub use mamba_optim::{AdamWConfig, AdamWState, NonFinite, ScalerConfig, ScalerState, SkipCounter};
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<MambaTrainer>();

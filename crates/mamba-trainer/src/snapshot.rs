@@ -45,7 +45,6 @@ impl Core {
     pub fn load_scaler_state(&mut self, state: Option<ScalerState>) -> Result<()> {
         self.refuse_graph("load_scaler_state")?;
         self.refuse_window("load_scaler_state")?;
-        self.engine.check_scaler(state)?;
         self.engine.set_scaler(state)
     }
 
