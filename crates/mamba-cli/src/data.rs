@@ -58,12 +58,17 @@ impl Codec {
         Ok(Self::Bytes)
     }
 
-    /// The codec that belongs to a model: a given tokenizer, or the one beside the model, or bytes for a vocabulary of
-    /// 256, or bare ids.
+    /// The tokenizer that belongs to a model: the given one, or the one beside the model.
+    pub fn tokenizer_of(model: &Path, given: Option<&Path>) -> Option<PathBuf> {
+        let folder = if model.is_dir() { model } else { model.parent().unwrap_or(Path::new("")) };
+        let beside = || Some(crate::run_folder::tokenizer_path(folder)).filter(|path| path.is_file());
+        given.map(Path::to_owned).or_else(beside)
+    }
+
+    /// The codec that belongs to a model: its tokenizer, or bytes for a vocabulary of 256, or bare ids.
     pub fn for_model(model: &Path, tokenizer: Option<&Path>, vocab_size: usize) -> Result<Self> {
-        let beside = crate::run_folder::tokenizer_path(model);
-        match tokenizer.or(beside.is_file().then_some(&*beside)) {
-            Some(path) => Self::open(Some(path)),
+        match Self::tokenizer_of(model, tokenizer) {
+            Some(path) => Self::open(Some(&path)),
             None if vocab_size == 256 => Ok(Self::Bytes),
             None => Ok(Self::Ids),
         }

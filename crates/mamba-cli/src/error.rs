@@ -73,6 +73,12 @@ pub enum CliError {
         /// The path.
         path: PathBuf,
     },
+    /// A native file where a foreign checkpoint is wanted.
+    #[error("{} is in the native format already; `import` takes a Hugging Face or state-spaces folder", path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+    },
     /// A backbone where a language model is needed.
     #[error("{} holds a bare backbone; `{command}` needs a language model", path.display())]
     NoHead {
@@ -131,16 +137,6 @@ pub enum CliError {
         /// The logit.
         value: f32,
     },
-    /// The training cannot go on.
-    #[error(
-        "the gradient was not finite in {count} steps in a row up to step {step}; lower `--lr` or set `--clip`"
-    )]
-    Diverged {
-        /// Steps in a row.
-        count: u64,
-        /// The last of them.
-        step: u64,
-    },
     /// A picture that could not be drawn.
     #[error("{}: cannot draw: {problem}", path.display())]
     Plot {
@@ -161,8 +157,13 @@ impl CliError {
     /// 2 for what the command line alone shows to be wrong, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Flag { .. } | Self::Sizes(_) | Self::Optim(_) | Self::Prompt { .. } => 2,
-            Self::Trainer(TrainerError::Setting { .. } | TrainerError::Optim(_)) => 2,
+            Self::Flag { .. }
+            | Self::Sizes(_)
+            | Self::Optim(OptimError::Setting { .. })
+            | Self::Prompt { .. } => 2,
+            Self::Trainer(TrainerError::Setting { .. } | TrainerError::Optim(OptimError::Setting { .. })) => {
+                2
+            }
             _ => 1,
         }
     }

@@ -1,9 +1,13 @@
 //! Command line for training, evaluating and sampling Mamba language models.
 
 mod args;
+mod bench;
+mod convert;
 mod data;
 mod error;
+mod eval;
 mod generate;
+mod info;
 mod plot;
 mod report;
 mod run_folder;
@@ -37,7 +41,11 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Train(args) => train::run(args),
         Command::Generate(args) => generate::run(args),
-        _ => Ok(()),
+        Command::Eval(args) => eval::run(args),
+        Command::Info(args) => info::run(args),
+        Command::Export(args) => convert::export(args),
+        Command::Import(args) => convert::import(args),
+        Command::Bench(args) => bench::run(args),
     }
 }
 

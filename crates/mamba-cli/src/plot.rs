@@ -49,29 +49,23 @@ impl Curves {
 /// Draws the loss curve of a run as `loss.svg` and `loss.png`; nothing without points.
 pub fn draw(records: &[Record], folder: &Path) -> Result<()> {
     let curves = Curves::new(records);
+    let Some(ranges) = curves.ranges() else { return Ok(()) };
     let svg = folder.join("loss.svg");
     let root = SVGBackend::new(&svg, SIZE).into_drawing_area();
-    picture(&root, &curves, &svg, svg_labels)?;
+    picture(&root, &curves, ranges, svg_labels).map_err(failed(&svg))?;
     let png = folder.join("loss.png");
     let root = BitMapBackend::new(&png, SIZE).into_drawing_area();
-    picture(&root, &curves, &png, bitmap_labels)
+    picture(&root, &curves, ranges, bitmap_labels).map_err(failed(&png))
 }
 
 type Labels<B> = fn(&DrawingArea<B, Shift>, &[Tick]) -> std::result::Result<(), DrawError<B>>;
 type DrawError<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
 
-fn picture<B: DrawingBackend>(
-    root: &DrawingArea<B, Shift>,
-    curves: &Curves,
-    path: &Path,
-    labels: Labels<B>,
-) -> Result<()> {
-    let Some(ranges) = curves.ranges() else { return Ok(()) };
-    try_picture(root, curves, ranges, labels)
-        .map_err(|e| CliError::Plot { path: path.to_owned(), problem: e.to_string() })
+fn failed<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> CliError + '_ {
+    move |error| CliError::Plot { path: path.to_owned(), problem: error.to_string() }
 }
 
-fn try_picture<B: DrawingBackend>(
+fn picture<B: DrawingBackend>(
     root: &DrawingArea<B, Shift>,
     curves: &Curves,
     [x, y]: [(f64, f64); 2],

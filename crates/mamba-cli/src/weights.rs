@@ -1,5 +1,6 @@
 //! Weights from whatever holds them.
 
+use crate::args::{ExportDtype, FormatName};
 use crate::error::{CliError, Result, io};
 use crate::run_folder;
 use mamba_model::MambaWeights;
@@ -23,6 +24,22 @@ pub enum Source {
     Run(PathBuf),
     /// A training-state file.
     State(PathBuf),
+    /// A weights file of ours.
+    Native(PathBuf),
+    /// A Hugging Face or state-spaces folder or file.
+    Pretrained(PathBuf),
+}
+
+impl Source {
+    /// What it is, for people.
+    pub fn describe(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "run folder",
+            Self::State(_) => "training state",
+            Self::Native(_) => "weights file",
+            Self::Pretrained(_) => "pretrained checkpoint",
+        }
+    }
 }
 
 /// Looks at a path.
@@ -42,12 +59,21 @@ pub fn load(path: &Path) -> Result<MambaWeights> {
     match detect(path)? {
         Source::Run(root) => Ok(TrainingState::read(&run_folder::last_state(&root))?.weights),
         Source::State(file) => Ok(TrainingState::read(&file)?.weights),
+        Source::Native(path) | Source::Pretrained(path) => Err(CliError::NoModel { path }),
     }
 }
 
 /// Writes weights in the native format.
 pub fn save(_path: &Path, _weights: &MambaWeights) -> Result<()> {
     Ok(())
+}
+
+/// Writes weights in any format.
+pub fn export(weights: &MambaWeights, format: FormatName, _dtype: ExportDtype, out: &Path) -> Result<()> {
+    match format {
+        FormatName::Native => save(out, weights),
+        FormatName::Hf | FormatName::StateSpaces => Err(CliError::NoModel { path: out.to_owned() }),
+    }
 }
 
 /// Loads the weights of a language model.

@@ -17,6 +17,9 @@ use settings::TrainSettings;
 use std::path::Path;
 use stop::Stop;
 
+/// Windows in a row that may be skipped before the training gives up.
+const SKIP_LIMIT: u32 = 20;
+
 /// Runs the command.
 pub fn run(args: &TrainArgs) -> Result<()> {
     if let Some(threads) = args.machine.threads {
@@ -156,7 +159,8 @@ fn build(weights: MambaWeights, settings: &TrainSettings, machine: &MachineArgs)
         .betas(adamw.beta1(), adamw.beta2())
         .eps(adamw.eps())
         .step_opts(settings.step_opts)
-        .recompute(settings.recompute);
+        .recompute(settings.recompute)
+        .skip_limit(SKIP_LIMIT);
     if let Some(threads) = machine.threads {
         builder = builder.threads(threads);
     }

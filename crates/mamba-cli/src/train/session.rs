@@ -16,8 +16,6 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Steps in a row whose gradient is not finite before the training gives up.
-const MAX_NON_FINITE: u64 = 20;
 /// The validation at the end takes this many times the batches of the others.
 const FINAL_FACTOR: usize = 8;
 /// Tokens of the validation text that begin the sample.
@@ -35,14 +33,12 @@ pub struct RunState {
     pub data: Position,
     /// Lowest validation loss so far.
     pub best: Option<f64>,
-    /// Steps in a row whose gradient was not finite.
-    pub non_finite: u64,
 }
 
 impl RunState {
     /// The begin of a run.
     pub fn new(batches: &TrainBatches<'_>) -> Self {
-        Self { step: 0, tokens: 0, data: batches.position(), best: None, non_finite: 0 }
+        Self { step: 0, tokens: 0, data: batches.position(), best: None }
     }
 
     /// Reads the user section of the state file at `path`.
@@ -144,7 +140,7 @@ impl<'a> Session<'a> {
         while self.state.step < steps && *left > 0 && !stop.asked() {
             *left -= 1;
             let metrics = self.step()?;
-            self.note(&metrics)?;
+            self.note(&metrics);
             self.progress.step(self.state.step);
             let last = self.state.step == steps;
             self.log(last)?;
@@ -202,23 +198,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes note of skipped steps; too many in a row whose gradient is not finite end the training.
-    fn note(&mut self, metrics: &LmStepMetrics) -> Result<()> {
-        let step = self.state.step;
-        match metrics.verdict {
-            Some(Verdict::NonFiniteSkipped) => self.state.non_finite += 1,
-            Some(_) => self.state.non_finite = 0,
-            None => {}
-        }
-        if let Some(verdict @ (Verdict::SpikeSkipped | Verdict::NonFiniteSkipped)) = metrics.verdict {
-            let norm = metrics.grad_norm.map_or("unknown".to_owned(), |n| format!("{n:.3}"));
-            let why = if verdict == Verdict::SpikeSkipped { "above --skip-above" } else { "not finite" };
-            self.progress.line(&format!("step {step}: skipped, the gradient norm {norm} is {why}"));
-        }
-        match self.state.non_finite {
-            count if count >= MAX_NON_FINITE => Err(CliError::Diverged { count, step }),
-            _ => Ok(()),
-        }
+    /// Tells of a skipped step.
+    fn note(&self, metrics: &LmStepMetrics) {
+        let why = match metrics.verdict {
+            Some(Verdict::SpikeSkipped) => "above --skip-above",
+            Some(Verdict::NonFiniteSkipped) => "not finite",
+            _ => return,
+        };
+        let norm = metrics.grad_norm.map_or("unknown".to_owned(), |n| format!("{n:.3}"));
+        self.progress.line(&format!("step {}: skipped, the gradient norm {norm} is {why}", self.state.step));
     }
 
     /// Logs the step where a line or a validation is due.
