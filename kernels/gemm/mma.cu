@@ -1,4 +1,18 @@
 // Tensor-core products with mma.sync: bf16 and f16 operands, or f32 operands rounded once to TF32.
+//
+// @variant tf32_f32_nn -DOPERAND_T=float -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant tf32_f32_nt -DOPERAND_T=float -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant tf32_f32_tn -DOPERAND_T=float -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_bf16_nn -DOPERAND_T=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_nn -DOPERAND_T=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_bf16_nt -DOPERAND_T=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_nt -DOPERAND_T=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_tn -DOPERAND_T=__nv_bfloat16 -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nn -DOPERAND_T=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_nn -DOPERAND_T=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nt -DOPERAND_T=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_nt -DOPERAND_T=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_tn -DOPERAND_T=__half -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
 #include "gemm_common.cuh"
 
 constexpr int BM = 128, BN = 128, THREADS = 256, STAGES = 3;
@@ -146,33 +160,7 @@ __global__ __launch_bounds__(THREADS, sizeof(T) == 4 ? 1 : 2) void gemm_mma(cons
     }
 }
 
-template __global__ void gemm_mma<float, float, K_MAJOR, MN_MAJOR, true>(const float*, const float*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<float, float, K_MAJOR, MN_MAJOR, false>(const float*, const float*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<float, float, K_MAJOR, K_MAJOR, true>(const float*, const float*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<float, float, K_MAJOR, K_MAJOR, false>(const float*, const float*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<float, float, MN_MAJOR, MN_MAJOR, true>(const float*, const float*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<float, float, MN_MAJOR, MN_MAJOR, false>(const float*, const float*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR, true>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR, false>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR, true>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR, false>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR, true>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR, false>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, __nv_bfloat16*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, float, K_MAJOR, MN_MAJOR, true>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, float, K_MAJOR, MN_MAJOR, false>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, float, K_MAJOR, K_MAJOR, true>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, float, K_MAJOR, K_MAJOR, false>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, float, MN_MAJOR, MN_MAJOR, true>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__nv_bfloat16, float, MN_MAJOR, MN_MAJOR, false>(const __nv_bfloat16*, const __nv_bfloat16*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, __half, K_MAJOR, MN_MAJOR, true>(const __half*, const __half*, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, __half, K_MAJOR, MN_MAJOR, false>(const __half*, const __half*, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, __half, K_MAJOR, K_MAJOR, true>(const __half*, const __half*, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, __half, K_MAJOR, K_MAJOR, false>(const __half*, const __half*, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, __half, MN_MAJOR, MN_MAJOR, true>(const __half*, const __half*, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, __half, MN_MAJOR, MN_MAJOR, false>(const __half*, const __half*, const float*, __half*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, float, K_MAJOR, MN_MAJOR, true>(const __half*, const __half*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, float, K_MAJOR, MN_MAJOR, false>(const __half*, const __half*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, float, K_MAJOR, K_MAJOR, true>(const __half*, const __half*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, float, K_MAJOR, K_MAJOR, false>(const __half*, const __half*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, float, MN_MAJOR, MN_MAJOR, true>(const __half*, const __half*, const float*, float*, int*, GemmArgs);
-template __global__ void gemm_mma<__half, float, MN_MAJOR, MN_MAJOR, false>(const __half*, const __half*, const float*, float*, int*, GemmArgs);
+template __global__ void gemm_mma<OPERAND_T, RESULT, MAJOR_A, MAJOR_B, true>(const OPERAND_T*, const OPERAND_T*, const float*, RESULT*,
+                                                                            int*, GemmArgs);
+template __global__ void gemm_mma<OPERAND_T, RESULT, MAJOR_A, MAJOR_B, false>(const OPERAND_T*, const OPERAND_T*, const float*, RESULT*,
+                                                                             int*, GemmArgs);

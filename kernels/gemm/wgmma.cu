@@ -2,6 +2,48 @@
 //
 // One producer warpgroup and two consumers, each with 64 of the tile's 128 rows. Blocks are persistent: they
 // walk the list of (split, tile) with the grid as stride; a tile's bits do not depend on the number of blocks.
+//
+// @target 90a
+// @variant bf16_bf16_nn_96 -DWIDTH=96 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_bf16_nn_128 -DWIDTH=128 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_bf16_nn_192 -DWIDTH=192 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_bf16_nn_256 -DWIDTH=256 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_nn_96 -DWIDTH=96 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_nn_128 -DWIDTH=128 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_nn_192 -DWIDTH=192 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_nn_256 -DWIDTH=256 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_bf16_nt_96 -DWIDTH=96 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_bf16_nt_128 -DWIDTH=128 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_bf16_nt_192 -DWIDTH=192 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_bf16_nt_256 -DWIDTH=256 -DOPERAND=__nv_bfloat16 -DRESULT=__nv_bfloat16 -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_nt_96 -DWIDTH=96 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_nt_128 -DWIDTH=128 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_nt_192 -DWIDTH=192 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_nt_256 -DWIDTH=256 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant bf16_f32_tn_96 -DWIDTH=96 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_tn_128 -DWIDTH=128 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_tn_192 -DWIDTH=192 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant bf16_f32_tn_256 -DWIDTH=256 -DOPERAND=__nv_bfloat16 -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nn_96 -DWIDTH=96 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nn_128 -DWIDTH=128 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nn_192 -DWIDTH=192 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nn_256 -DWIDTH=256 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_nn_96 -DWIDTH=96 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_nn_128 -DWIDTH=128 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_nn_192 -DWIDTH=192 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_nn_256 -DWIDTH=256 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f16_nt_96 -DWIDTH=96 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f16_nt_128 -DWIDTH=128 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f16_nt_192 -DWIDTH=192 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f16_nt_256 -DWIDTH=256 -DOPERAND=__half -DRESULT=__half -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_nt_96 -DWIDTH=96 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_nt_128 -DWIDTH=128 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_nt_192 -DWIDTH=192 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_nt_256 -DWIDTH=256 -DOPERAND=__half -DRESULT=float -DMAJOR_A=K_MAJOR -DMAJOR_B=K_MAJOR
+// @variant f16_f32_tn_96 -DWIDTH=96 -DOPERAND=__half -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_tn_128 -DWIDTH=128 -DOPERAND=__half -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_tn_192 -DWIDTH=192 -DOPERAND=__half -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
+// @variant f16_f32_tn_256 -DWIDTH=256 -DOPERAND=__half -DRESULT=float -DMAJOR_A=MN_MAJOR -DMAJOR_B=MN_MAJOR
 #include "gemm_common.cuh"
 #include "wgmma.cuh"
 
@@ -210,51 +252,7 @@ __global__ __launch_bounds__(THREADS, 1) void gemm_wgmma(const __grid_constant__
     }
 }
 
-template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<96, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<128, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<192, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, __nv_bfloat16, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __nv_bfloat16, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, __half, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, __half, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, __half, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, float, K_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, float, K_MAJOR, K_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
-template __global__ void gemm_wgmma<256, __half, float, MN_MAJOR, MN_MAJOR>(const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap, const float*, int*, GemmArgs);
+template __global__ void gemm_wgmma<WIDTH, OPERAND, RESULT, MAJOR_A, MAJOR_B>(const __grid_constant__ CUtensorMap,
+                                                                              const __grid_constant__ CUtensorMap,
+                                                                              const __grid_constant__ CUtensorMap, const float*, int*,
+                                                                              GemmArgs);

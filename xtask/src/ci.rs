@@ -20,7 +20,11 @@ const STEPS: &[Step] = &[
         args: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
         rustdoc_warnings: false,
     },
-    Step { name: "test", args: &["test", "--workspace", "--locked", "--no-fail-fast"], rustdoc_warnings: false },
+    Step {
+        name: "test",
+        args: &["test", "--workspace", "--locked", "--no-fail-fast"],
+        rustdoc_warnings: false,
+    },
     Step { name: "doc", args: &["doc", "--workspace", "--no-deps", "--locked"], rustdoc_warnings: true },
 ];
 

@@ -27,7 +27,8 @@ pub fn run(root: &Path) -> Result<Vec<String>, std::io::Error> {
             golden += fs::metadata(&full).map_or(0, |m| m.len());
             continue;
         }
-        let is_source = ["rs", "cu", "cuh", "toml", "md", "sh"].iter().any(|e| path.extension().is_some_and(|x| x == *e));
+        let is_source =
+            ["rs", "cu", "cuh", "toml", "md", "sh"].iter().any(|e| path.extension().is_some_and(|x| x == *e));
         if !is_source || name == "xtask/src/tidy.rs" {
             continue;
         }
@@ -48,7 +49,9 @@ fn check_file(name: &str, text: &str, complaints: &mut Vec<String>) {
     let code = name.ends_with(".rs") || name.ends_with(".cu") || name.ends_with(".cuh");
     let lines = text.lines().count();
     if code && lines > MAX_LINES && !LONG_FILES.contains(&name) {
-        complaints.push(format!("{name}: {lines} lines, at most {MAX_LINES} are wanted; split it by what its parts do"));
+        complaints.push(format!(
+            "{name}: {lines} lines, at most {MAX_LINES} are wanted; split it by what its parts do"
+        ));
     }
     for (i, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", i + 1);

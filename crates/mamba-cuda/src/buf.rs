@@ -153,6 +153,12 @@ impl<'a, T: Pod> View<'a, T> {
         self.ptr
     }
 
+    /// The same view where `U` is the type `T`.
+    pub fn cast<U: Pod>(self) -> Option<View<'a, U>> {
+        let same = std::any::TypeId::of::<T>() == std::any::TypeId::of::<U>();
+        same.then_some(View { ptr: self.ptr, len: self.len, _borrow: PhantomData })
+    }
+
     /// A part of it.
     ///
     /// # Errors
@@ -200,6 +206,12 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// The same memory, to read.
     pub fn as_view(&self) -> View<'_, T> {
         View { ptr: self.ptr, len: self.len, _borrow: PhantomData }
+    }
+
+    /// The same view where `U` is the type `T`.
+    pub fn cast<U: Pod>(self) -> Option<ViewMut<'a, U>> {
+        let same = std::any::TypeId::of::<T>() == std::any::TypeId::of::<U>();
+        same.then_some(ViewMut { ptr: self.ptr, len: self.len, _borrow: PhantomData })
     }
 
     /// The same memory for a shorter time.

@@ -1,0 +1,5 @@
+//! Cross-entropy and its gradient: `kernels/loss`.
+
+mod cross_entropy;
+
+pub use cross_entropy::{CrossEntropy, LossTotals, SumLoss};
