@@ -21,10 +21,8 @@ impl Sampling {
         if top_k == Some(0) {
             return bad("--top-k", "0".to_owned(), "at least 1");
         }
-        if let Some(p) = top_p {
-            if !(p > 0.0 && p <= 1.0) {
-                return bad("--top-p", p.to_string(), "above 0 and at most 1");
-            }
+        if let Some(p) = top_p.filter(|p| !(*p > 0.0 && *p <= 1.0)) {
+            return bad("--top-p", p.to_string(), "above 0 and at most 1");
         }
         Ok(Self { temperature, top_k, top_p })
     }
@@ -62,14 +60,14 @@ impl Sampler {
         }
         self.candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         self.candidates.truncate(self.sampling.top_k.unwrap_or(usize::MAX));
-        self.to_probabilities();
+        self.normalise();
         if let Some(p) = self.sampling.top_p {
             self.keep_mass(p);
         }
         Ok(self.draw())
     }
 
-    fn to_probabilities(&mut self) {
+    fn normalise(&mut self) {
         let Some(&(highest, _)) = self.candidates.first() else { return };
         let temperature = self.sampling.temperature;
         for c in &mut self.candidates {

@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
     }
 
     fn due(&self, every: u64) -> bool {
-        every > 0 && self.state.step % every == 0
+        every > 0 && self.state.step.is_multiple_of(every)
     }
 
     fn lr(&self) -> f64 {
