@@ -1,5 +1,7 @@
 //! What must be equal bit for bit in the CPU engine.
 
+#![allow(clippy::unwrap_used)]
+
 use mamba_model::cpu::{CpuDecoder, CpuModel, CpuOptions};
 use mamba_model::rng::SplitMix64;
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig, ModelInput, RecurrentState};
@@ -43,8 +45,8 @@ fn train(
     let mut model = CpuModel::new(weights.config(), batch, seq, options).unwrap();
     model.refresh(weights.arena()).unwrap();
     let mut state = RecurrentState::zeros(&weights.config().backbone, batch);
-    state.conv.iter_mut().zip(noise(3, usize::MAX.min(state.ssm.len() * 8))).for_each(|(s, v)| *s = v);
-    state.ssm.iter_mut().zip(noise(4, state.conv.len() * 300)).for_each(|(s, v)| *s = 0.3 * v);
+    state.conv = noise(3, state.conv.len());
+    state.ssm = noise(4, state.ssm.len());
     model.forward(weights.arena(), ModelInput::Dense(x), reset, &mut state).unwrap();
     let mut grads = vec![0.0; weights.arena().len()];
     let mut d_input = vec![0.0; x.len()];

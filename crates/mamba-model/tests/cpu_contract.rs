@@ -1,5 +1,7 @@
 //! Wrong calls, wrong buffers, and values that are not finite.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
+
 use mamba_model::cpu::{CpuDecoder, CpuModel, CpuOptions};
 use mamba_model::{
     IGNORE_INDEX, LmHeadConfig, MambaConfig, MambaWeights, ModelConfig, ModelError, ModelInput,

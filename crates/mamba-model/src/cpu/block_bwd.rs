@@ -3,8 +3,8 @@
 use super::block_fwd::{Activations, ScanView, Scratch, conv_input};
 use super::conv::{ConvBwd, ConvInput, ConvInputGrad};
 use super::derived::{LayerWeights, Transposed};
-use super::dims::{Dims, GROUP, LANES, ROWS};
-use super::gemm::{OUTER_ROWS, Out, Outer, Rows, View};
+use super::dims::{Dims, GROUP, LANES, ROWS, row_task, tile_row};
+use super::gemm::{Layout, Matrix, OUTER_ROWS, Out, Outer, Rows};
 use super::norm::{NormAgain, NormBwd};
 use super::pool::Slots;
 use super::scan_bwd::ScanBwd;
@@ -14,17 +14,18 @@ use rayon::prelude::*;
 /// Buffers of a backward pass, shared by all blocks.
 #[derive(Debug, Default)]
 pub(super) struct BwdBuffers {
-    /// Gradient of the residual stream, `[tokens, d_model]`.
+    /// Gradient of the residual stream, `[tokens, d_model]`, and the same tiled.
     pub dr: Vec<f32>,
-    /// Gradient of the gated output, then the gated output itself, `[tokens, width]`.
+    pub dr_tiled: Vec<f32>,
+    /// Gradient of the gated output, then the gated output itself, tiled `[tokens, d_inner]`.
     pub dg: Vec<f32>,
-    /// Gradient of the convolution's output, `[tokens, width]`.
+    /// Gradient of the convolution's output, tiled `[tokens, d_inner]`.
     pub dc: Vec<f32>,
-    /// `[tokens, dx | dz]`.
+    /// Tiled `[tokens, dx | dz]`.
     pub dxz: Vec<f32>,
-    /// `[tokens, q_cols]`.
+    /// Tiled `[tokens, q_cols]`.
     pub dq: Vec<f32>,
-    /// Normalised block input, `[tokens, d_model]`.
+    /// Normalised block input, tiled `[tokens, d_model]`.
     pub n: Vec<f32>,
     /// By group, `[batch, group, seq, 64]` each.
     pub gated: Vec<f32>,
@@ -37,7 +38,7 @@ pub(super) struct BwdBuffers {
     pub da: Vec<f32>,
     /// `[batch, group, dD | d dt_bias]`.
     pub d_skip_bias: Vec<f32>,
-    /// `[row task, d_conv + 1, width]`.
+    /// `[row task, d_conv + 1, wide]`.
     pub conv_sums: Vec<f32>,
     /// `[row task, d_model]`.
     pub norm_sums: Vec<f32>,
@@ -46,14 +47,15 @@ pub(super) struct BwdBuffers {
 impl BwdBuffers {
     pub fn new(d: &Dims) -> Self {
         let zeros = |len: usize| vec![0.0f32; len];
-        let (m, pairs) = (d.tokens, d.batch * d.groups);
+        let (m, pairs, wide) = (d.tokens, d.batch * d.groups, d.tiled(d.d_inner));
         Self {
             dr: zeros(m * d.d_model),
-            dg: zeros(m * d.width),
-            dc: zeros(m * d.width),
-            dxz: zeros(m * 2 * d.width),
-            dq: zeros(m * d.q_cols),
-            n: zeros(m * d.d_model),
+            dr_tiled: zeros(d.tiled(d.d_model)),
+            dg: zeros(wide),
+            dc: zeros(wide),
+            dxz: zeros(2 * wide),
+            dq: zeros(d.tiled(d.q_cols)),
+            n: zeros(d.tiled(d.d_model)),
             gated: zeros(d.grouped()),
             du: zeros(d.grouped()),
             draw: zeros(d.grouped()),
@@ -61,16 +63,17 @@ impl BwdBuffers {
             dbc: zeros(pairs * d.seq * 2 * d.d_state),
             da: zeros(pairs * d.group_state()),
             d_skip_bias: zeros(pairs * 2 * GROUP),
-            conv_sums: zeros(d.row_tasks() * (d.d_conv + 1) * d.width),
+            conv_sums: zeros(d.row_tasks() * (d.d_conv + 1) * d.wide()),
             norm_sums: zeros(d.row_tasks() * d.d_model),
         }
     }
 
     pub fn len(&self) -> usize {
-        let rows = self.dr.len() + self.dg.len() + self.dc.len() + self.dxz.len() + self.dq.len();
+        let narrow = self.dr.len() + self.dr_tiled.len() + self.n.len() + self.dq.len();
+        let wide = self.dg.len() + self.dc.len() + self.dxz.len();
         let grouped = self.gated.len() + self.du.len() + self.draw.len() + self.dz.len() + self.dbc.len();
         let sums = self.da.len() + self.d_skip_bias.len() + self.conv_sums.len() + self.norm_sums.len();
-        rows + grouped + sums + self.n.len()
+        narrow + wide + grouped + sums
     }
 }
 
@@ -99,34 +102,49 @@ pub(super) fn projections(
     norm: &NormOf<'_>,
     lower: Option<&Transposed>,
 ) {
-    let (dm, w) = (d.d_model, d.width);
-    let BwdBuffers { dr, dg, dc, dxz, n, dz, norm_sums, .. } = buf;
-    let rows = dr.par_chunks_mut(ROWS * dm).zip(dg.par_chunks_mut(ROWS * w));
-    let rows = rows.zip(dxz.par_chunks_mut(ROWS * 2 * w)).zip(n.par_chunks_mut(ROWS * dm));
-    rows.zip(norm_sums.par_chunks_mut(dm)).enumerate().for_each(|(i, ((((dr, dg), dxz), n), sums))| {
-        let (first, rows) = (i * ROWS, dr.len() / dm);
+    let (dm, narrow, wide) = (d.d_model, row_task(d.d_model), row_task(d.d_inner));
+    let (plain, tiled) = (Layout::rows(dm), Layout::TILED);
+    let BwdBuffers { dr, dr_tiled, dg, dc, dxz, n, dz, norm_sums, .. } = buf;
+    let rows = dr.par_chunks_mut(ROWS * dm).zip(dr_tiled.par_chunks_mut(narrow));
+    let rows = rows.zip(dg.par_chunks_mut(wide)).zip(dxz.par_chunks_mut(2 * wide));
+    let rows = rows.zip(n.par_chunks_mut(narrow)).zip(norm_sums.par_chunks_mut(dm));
+    rows.enumerate().for_each(|(task, (((((dr, dr_tiled), dg), dxz), n), d_weight))| {
+        let (first, rows) = (task * ROWS, dr.len() / dm);
         let x = &norm.residual[first * dm..][..rows * dm];
         let rstd = &norm.rstd[first..][..rows];
         let weight = norm.weight;
         match upper {
             Upper::Final { d_temporal } => {
                 let dy = &d_temporal[first * dm..][..rows * dm];
-                NormBwd { x, weight, rstd, dy, dx: dr, accumulate: false, d_weight: sums }.run();
+                NormBwd { x, weight, rstd, dy, dx: dr, accumulate: false, d_weight }.run();
             }
             Upper::Block { conv, transposed } => slots.with(|scratch| {
-                ConvInputGrad { input: *conv, first, dc, dx: dxz }.run();
-                d.gather(dz, first, &mut dxz[w..], 2 * w);
+                ConvInputGrad { input: *conv, task, rows, dc, dx: dxz }.run();
+                d.gather(dz, task, &mut dxz[wide..]);
                 let dy = &mut scratch.narrow[..rows * dm];
                 let b = &transposed.in_proj;
-                Rows { a: dxz, lda: 2 * w, rows, b, c: dy, ldc: dm, out: Out::Set }.run();
-                NormAgain { x, weight, rstd, y: n }.run();
-                NormBwd { x, weight, rstd, dy, dx: dr, accumulate: true, d_weight: sums }.run();
+                Rows { a: dxz, la: tiled, rows, b, c: dy, lc: plain, out: Out::Set }.run();
+                NormAgain { x, weight, rstd, y: n, layout: tiled }.run();
+                NormBwd { x, weight, rstd, dy, dx: dr, accumulate: true, d_weight }.run();
             }),
         }
         if let Some(t) = lower {
-            Rows { a: dr, lda: dm, rows, b: &t.out_proj, c: dg, ldc: w, out: Out::Set }.run();
+            to_tiles(dr, dm, dr_tiled);
+            Rows { a: dr, la: plain, rows, b: &t.out_proj, c: dg, lc: tiled, out: Out::Set }.run();
         }
     });
+}
+
+/// Copies the rows of a row task into its tiles.
+pub(super) fn to_tiles(x: &[f32], width: usize, tiles: &mut [f32]) {
+    for (r, row) in x.chunks_exact(width).enumerate() {
+        let mut rest = row;
+        Layout::TILED.pieces_mut(tiles, r, width, |piece| {
+            let (from, tail) = rest.split_at(piece.len());
+            piece.copy_from_slice(from);
+            rest = tail;
+        });
+    }
 }
 
 /// The scan of every (batch row, group), from the kept states.
@@ -152,7 +170,8 @@ pub(super) fn scan(
     });
 }
 
-/// Through dt_proj, x_proj and the convolution. Leaves `dq`, `dc`, the gated output in `dg`, and d raw in `acts.raw`.
+/// Through dt_proj, x_proj and the convolution. Leaves `dq`, `dc`, the gated output in `dg`, and the gradient of Δ
+/// before softplus in `acts.delta`.
 pub(super) fn convolve(
     d: &Dims,
     buf: &mut BwdBuffers,
@@ -160,36 +179,47 @@ pub(super) fn convolve(
     (history, reach): (&[f32], &[u8]),
     acts: &mut Activations,
 ) {
-    let (w, qc, dr) = (d.width, d.q_cols, d.dt_rank);
+    let (wide, la, lc) = (row_task(d.d_inner), Layout::TILED, Layout::TILED);
     let BwdBuffers { dg, dc, dq, gated, du, draw, dbc, conv_sums, .. } = buf;
-    let Activations { xz, raw, .. } = acts;
+    let Activations { xz, delta, .. } = acts;
     let input = conv_input(d, weights, xz, history, reach);
-    let rows = dc.par_chunks_mut(ROWS * w).zip(dq.par_chunks_mut(ROWS * qc)).zip(dg.par_chunks_mut(ROWS * w));
-    let rows = rows.zip(raw.par_chunks_mut(ROWS * w)).zip(conv_sums.par_chunks_mut((d.d_conv + 1) * w));
-    rows.enumerate().for_each(|(i, ((((dc, dq), dg), raw), sums))| {
-        let (first, rows) = (i * ROWS, dc.len() / w);
-        d.gather(gated, first, dg, w);
-        d.gather(draw, first, raw, w);
-        d.gather(du, first, dc, w);
-        for (i, dq) in dq.chunks_exact_mut(qc).enumerate() {
-            fold_groups(d, dbc, first + i, &mut dq[dr..]);
+    let rows =
+        dc.par_chunks_mut(wide).zip(dq.par_chunks_mut(row_task(d.q_cols))).zip(dg.par_chunks_mut(wide));
+    let rows = rows.zip(delta.par_chunks_mut(wide)).zip(conv_sums.par_chunks_mut((d.d_conv + 1) * d.wide()));
+    rows.enumerate().for_each(|(task, ((((dc, dq), dg), draw_tiles), sums))| {
+        let rows = ROWS.min(d.tokens - task * ROWS);
+        d.gather(gated, task, dg);
+        d.gather(draw, task, draw_tiles);
+        d.gather(du, task, dc);
+        for r in 0..rows {
+            fold_groups(d, dbc, task * ROWS + r, r, dq);
         }
-        Rows { a: raw, lda: w, rows, b: &transposed.dt_proj, c: dq, ldc: qc, out: Out::Set }.run();
-        Rows { a: dq, lda: qc, rows, b: &transposed.x_proj, c: dc, ldc: w, out: Out::Add }.run();
-        ConvBwd { input, first, d: dc, sums }.run();
+        let b = &transposed.dt_proj;
+        Rows { a: draw_tiles, la, rows, b, c: dq, lc, out: Out::Set }.run();
+        Rows { a: dq, la, rows, b: &transposed.x_proj, c: dc, lc, out: Out::Add }.run();
+        ConvBwd { input, task, rows, d: dc, sums }.run();
     });
 }
 
-/// dB and dC of row `m`: the groups' parts, in order.
-fn fold_groups(d: &Dims, dbc: &[f32], m: usize, out: &mut [f32]) {
+/// dB and dC of token `m`, row `r` of the tiles: the groups' parts, in order.
+fn fold_groups(d: &Dims, dbc: &[f32], m: usize, r: usize, dq: &mut [f32]) {
     let (b, t, cols) = (m / d.seq, m % d.seq, 2 * d.d_state);
-    for g in 0..d.groups {
-        let part = &dbc[((b * d.groups + g) * d.seq + t) * cols..][..cols];
-        match g {
-            0 => out.copy_from_slice(part),
-            _ => out.iter_mut().zip(part).for_each(|(o, p)| *o += p),
+    let part = |g: usize| &dbc[((b * d.groups + g) * d.seq + t) * cols..][..cols];
+    let mut done = 0;
+    Layout::TILED.pieces_mut(dq, r, d.q_cols, |piece| {
+        // The dt columns come from a product.
+        let skipped = piece.len().min(d.dt_rank.saturating_sub(done));
+        let from = (done + skipped).saturating_sub(d.dt_rank);
+        let out = &mut piece[skipped..];
+        for g in 0..d.groups {
+            let part = &part(g)[from..from + out.len()];
+            match g {
+                0 => out.copy_from_slice(part),
+                _ => out.iter_mut().zip(part).for_each(|(o, p)| *o += p),
+            }
         }
-    }
+        done += piece.len();
+    });
 }
 
 /// Disjoint tensors of an arena, in arena order.
@@ -204,87 +234,85 @@ fn tensors<const N: usize>(mut arena: &mut [f32], spans: [Span; N]) -> [&mut [f3
     })
 }
 
-/// One product of a weight gradient: rows `i · OUTER_ROWS..` of `out += xᵀ·y`.
+/// One product of a weight gradient: the rows of `out += xᵀ·y` from `first` on.
 struct Job<'a> {
-    x: View<'a>,
-    y: View<'a>,
+    x: Matrix<'a>,
+    first: usize,
+    y: Matrix<'a>,
     cols: usize,
     ldc: usize,
     out: &'a mut [f32],
 }
 
 impl Job<'_> {
-    fn run(self, tokens: usize, scratch: &mut Scratch) {
-        let rows = self.out.len().div_ceil(self.ldc);
-        let Job { x, y, cols, ldc, out } = self;
-        Outer { x, y, tokens, rows, cols, c: out, ldc, scratch: &mut scratch.outer }.run();
+    fn run(self, tokens: usize) {
+        let Job { x, first, y, cols, ldc, out } = self;
+        let rows = out.len().div_ceil(ldc);
+        Outer { x, first, y, tokens, rows, cols, c: out, ldc }.run();
     }
 }
 
 /// Jobs of one weight, by blocks of rows.
 fn jobs<'a>(
-    x: View<'a>,
-    y: View<'a>,
+    x: Matrix<'a>,
+    y: Matrix<'a>,
     cols: usize,
     out: &'a mut [f32],
 ) -> impl IndexedParallelIterator<Item = Job<'a>> {
     let chunks = out.par_chunks_mut(OUTER_ROWS * cols).enumerate();
-    chunks.map(move |(i, out)| Job { x: x.skip(i * OUTER_ROWS), y, cols, ldc: cols, out })
+    chunks.map(move |(i, out)| Job { x, first: i * OUTER_ROWS, y, cols, ldc: cols, out })
 }
 
 /// Weight gradients of x_proj, dt_proj and out_proj.
 pub(super) fn inner_weights(
     d: &Dims,
-    slots: &Slots<Scratch>,
     buf: &BwdBuffers,
     acts: &Activations,
     layer: &LayerParams,
     grads: &mut [f32],
 ) {
-    let (w, qc, dm, di) = (d.width, d.q_cols, d.d_model, d.d_inner);
+    let (dm, di, qc) = (d.d_model, d.d_inner, d.q_cols);
+    let tiled = |x, cols: usize| Matrix::tiled(x, cols.div_ceil(GROUP), 0);
     let [x_proj, dt_proj, out_proj] = tensors(grads, [layer.x_proj, layer.dt_proj, layer.out_proj]);
-    let x = jobs(View::new(&acts.u, w, 0), View::new(&buf.dq, qc, 0), qc, x_proj);
-    let dt = jobs(View::new(&acts.q, qc, 0), View::new(&acts.raw, w, 0), di, dt_proj);
-    let out = jobs(View::new(&buf.dg, w, 0), View::new(&buf.dr, dm, 0), dm, out_proj);
-    out.chain(x).chain(dt).for_each(|job| slots.with(|scratch| job.run(d.tokens, scratch)));
+    let x = jobs(tiled(&acts.u, di), tiled(&buf.dq, qc), qc, x_proj);
+    let dt = jobs(Matrix::rows(&acts.q, qc), tiled(&acts.delta, di), di, dt_proj);
+    let out = jobs(tiled(&buf.dg, di), tiled(&buf.dr_tiled, dm), dm, out_proj);
+    out.chain(x).chain(dt).for_each(|job| job.run(d.tokens));
     if let Some(span) = layer.out_proj_bias {
         add_rows(&buf.dr, dm, span.of_mut(grads));
     }
 }
 
 /// Weight gradient of in_proj, and the norm's.
-pub(super) fn outer_weights(
-    d: &Dims,
-    slots: &Slots<Scratch>,
-    buf: &BwdBuffers,
-    layer: &LayerParams,
-    grads: &mut [f32],
-) {
-    let (dm, di, w) = (d.d_model, d.d_inner, d.width);
-    let chunks = layer.in_proj.of_mut(grads).par_chunks_mut(OUTER_ROWS * 2 * di).enumerate();
+pub(super) fn outer_weights(d: &Dims, buf: &BwdBuffers, layer: &LayerParams, grads: &mut [f32]) {
+    let (dm, di, groups) = (d.d_model, d.d_inner, d.groups);
+    let ldc = 2 * di;
+    let n = Matrix::tiled(&buf.n, dm.div_ceil(GROUP), 0);
+    let chunks = layer.in_proj.of_mut(grads).par_chunks_mut(OUTER_ROWS * ldc).enumerate();
     chunks.for_each(|(i, out)| {
-        slots.with(|scratch| {
-            let x = View::new(&buf.n, dm, i * OUTER_ROWS);
-            let y = View::new(&buf.dxz, 2 * w, 0);
-            Job { x, y, cols: di, ldc: 2 * di, out: &mut *out }.run(d.tokens, scratch);
-            Job { x, y: y.skip(w), cols: di, ldc: 2 * di, out: &mut out[di..] }.run(d.tokens, scratch);
-        });
+        for half in 0..2 {
+            let y = Matrix::tiled(&buf.dxz, 2 * groups, half * groups);
+            let out = &mut out[half * di..];
+            Job { x: n, first: i * OUTER_ROWS, y, cols: di, ldc, out }.run(d.tokens);
+        }
     });
     if let Some(span) = layer.in_proj_bias {
-        let (left, right) = span.of_mut(grads).split_at_mut(di);
-        for row in buf.dxz.chunks_exact(2 * w) {
-            left.iter_mut().zip(row).for_each(|(o, v)| *o += v);
-            right.iter_mut().zip(&row[w..]).for_each(|(o, v)| *o += v);
+        let out = span.of_mut(grads);
+        for m in 0..d.tokens {
+            for (half, out) in out.chunks_exact_mut(di).enumerate() {
+                for (g, out) in out.chunks_mut(GROUP).enumerate() {
+                    let row = &buf.dxz[tile_row(m, half * groups + g, 2 * groups)..];
+                    out.iter_mut().zip(row).for_each(|(o, v)| *o += v);
+                }
+            }
         }
     }
     add_rows(&buf.norm_sums, dm, layer.norm.of_mut(grads));
 }
 
-/// `out += xᵀ·y` for row-major `x` and `y` with their widths.
-pub(super) fn weight(slots: &Slots<Scratch>, x: (&[f32], usize), y: (&[f32], usize), out: &mut [f32]) {
-    let tokens = x.0.len() / x.1;
-    let jobs = jobs(View::new(x.0, x.1, 0), View::new(y.0, y.1, 0), y.1, out);
-    jobs.for_each(|job| slots.with(|scratch| job.run(tokens, scratch)));
+/// `out += xᵀ·y` over `tokens` tokens, `y` with `cols` columns.
+pub(super) fn weight(tokens: usize, x: Matrix<'_>, y: Matrix<'_>, cols: usize, out: &mut [f32]) {
+    jobs(x, y, cols, out).for_each(|job| job.run(tokens));
 }
 
 /// Adds all rows of `x`, in order.
@@ -302,7 +330,7 @@ pub(super) fn vectors(
     layer: &LayerParams,
     grads: &mut [f32],
 ) {
-    let w = d.width;
+    let w = d.wide();
     let conv = layer.conv_weight.of_mut(grads);
     for sums in buf.conv_sums.chunks_exact((d.d_conv + 1) * w) {
         for (lag, sums) in sums.chunks_exact(w).take(d.d_conv).enumerate() {

@@ -2,67 +2,64 @@
 
 use super::conv::{ConvFwd, ConvInput};
 use super::derived::LayerWeights;
-use super::dims::{Dims, GROUP, ROWS};
-use super::gemm::{Out, OuterScratch, Packed, Rows};
+use super::dims::{Dims, GROUP, ROWS, row_task};
+use super::gemm::{Layout, Out, Packed, Rows};
 use super::norm::NormFwd;
 use super::pool::Slots;
 use super::scan_bwd::ScanBwdScratch;
-use super::scan_fwd::{Quads, ScanFwd, ScanInput};
+use super::scan_fwd::{Quads, ScanFwd, ScanInput, StepSize};
 use rayon::prelude::*;
 
 /// Working memory of one thread.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    /// `[ROWS, width]`.
+    /// Tiles of `[ROWS, d_inner]`.
     pub wide: Vec<f32>,
     /// `[ROWS, d_model]`.
     pub narrow: Vec<f32>,
     pub quads: Quads,
-    pub outer: OuterScratch,
     pub scan_bwd: Option<ScanBwdScratch>,
 }
 
 impl Scratch {
     pub fn new(d: &Dims, train: bool) -> Self {
-        let rows = ROWS.min(d.tokens);
         Self {
-            wide: vec![0.0; rows * d.width],
-            narrow: vec![0.0; rows * d.d_model],
+            wide: vec![0.0; row_task(d.d_inner)],
+            narrow: vec![0.0; ROWS * d.d_model],
             quads: Quads::new(d.states),
-            outer: OuterScratch::new(),
             scan_bwd: train.then(|| ScanBwdScratch::new(d.states)),
         }
     }
 
     pub fn len(&self) -> usize {
         let scan = self.scan_bwd.as_ref().map_or(0, ScanBwdScratch::len);
-        self.wide.len() + self.narrow.len() + self.quads.len() + self.outer.len() + scan
+        self.wide.len() + self.narrow.len() + self.quads.len() + scan
     }
 }
 
 /// A block's activations.
 #[derive(Debug, Default)]
 pub(super) struct Activations {
-    /// `[tokens, x | z]`.
+    /// Tiled `[tokens, x | z]`.
     pub xz: Vec<f32>,
-    /// After convolution and silu, `[tokens, width]`.
+    /// After convolution and silu, tiled `[tokens, d_inner]`.
     pub u: Vec<f32>,
     /// `[tokens, dt | B | C]`.
     pub q: Vec<f32>,
-    /// Δ before bias and softplus, `[tokens, width]`.
-    pub raw: Vec<f32>,
+    /// Step sizes, tiled `[tokens, d_inner]`.
+    pub delta: Vec<f32>,
 }
 
 impl Activations {
     pub fn resize(&mut self, d: &Dims) {
-        self.xz.resize(d.tokens * 2 * d.width, 0.0);
-        self.u.resize(d.tokens * d.width, 0.0);
+        self.xz.resize(2 * d.tiled(d.d_inner), 0.0);
+        self.u.resize(d.tiled(d.d_inner), 0.0);
         self.q.resize(d.tokens * d.q_cols, 0.0);
-        self.raw.resize(d.tokens * d.width, 0.0);
+        self.delta.resize(d.tiled(d.d_inner), 0.0);
     }
 
     pub fn len(&self) -> usize {
-        self.xz.capacity() + self.u.capacity() + self.q.capacity() + self.raw.capacity()
+        self.xz.capacity() + self.u.capacity() + self.q.capacity() + self.delta.capacity()
     }
 }
 
@@ -93,24 +90,25 @@ pub(super) fn projections(
     rstd: &mut [f32],
     next: Next<'_>,
 ) {
-    let (dm, w) = (d.d_model, d.width);
-    let (norm, stride, out, weights) = match next {
-        Next::Block { weights, norm, xz } => (norm, 2 * w, xz, Some(weights)),
-        Next::Temporal { norm, temporal } => (norm, dm, temporal, None),
+    let dm = d.d_model;
+    let layout = Layout::rows(dm);
+    let (weight, task, out, weights) = match next {
+        Next::Block { weights, norm, xz } => (norm, 2 * row_task(d.d_inner), xz, Some(weights)),
+        Next::Temporal { norm, temporal } => (norm, ROWS * dm, temporal, None),
     };
     let rows = residual.par_chunks_mut(ROWS * dm).zip(rstd.par_chunks_mut(ROWS));
-    rows.zip(out.par_chunks_mut(ROWS * stride)).enumerate().for_each(|(i, ((r, rstd), out))| {
+    rows.zip(out.par_chunks_mut(task)).enumerate().for_each(|(i, ((r, rstd), out))| {
         slots.with(|scratch| {
             if let Some(previous) = previous {
-                add_block_output(d, previous, i * ROWS, r, &mut scratch.wide);
+                add_block_output(d, previous, i, r, &mut scratch.wide);
             }
             let rows = rstd.len();
             match weights {
-                None => NormFwd { x: r, weight: norm, eps, y: out, rstd }.run(),
+                None => NormFwd { x: r, weight, eps, y: out, layout, rstd }.run(),
                 Some(weights) => {
-                    let n = &mut scratch.narrow[..rows * dm];
-                    NormFwd { x: r, weight: norm, eps, y: n, rstd }.run();
-                    in_proj(d, weights, n, out);
+                    let n = &mut scratch.narrow[..];
+                    NormFwd { x: r, weight, eps, y: n, layout, rstd }.run();
+                    in_proj(weights, (n, layout), rows, out);
                 }
             }
         });
@@ -118,27 +116,25 @@ pub(super) fn projections(
 }
 
 /// `[x | z]` of normalised rows.
-pub(super) fn in_proj(d: &Dims, weights: &LayerWeights, n: &[f32], xz: &mut [f32]) {
+pub(super) fn in_proj(weights: &LayerWeights, (n, la): (&[f32], Layout), rows: usize, xz: &mut [f32]) {
     let out = weights.in_proj_bias.as_deref().map_or(Out::Set, Out::Bias);
-    let (lda, ldc) = (d.d_model, 2 * d.width);
-    Rows { a: n, lda, rows: n.len() / lda, b: &weights.in_proj, c: xz, ldc, out }.run();
+    Rows { a: n, la, rows, b: &weights.in_proj, c: xz, lc: Layout::TILED, out }.run();
 }
 
-fn add_block_output(d: &Dims, previous: &Previous<'_>, first: usize, r: &mut [f32], wide: &mut [f32]) {
-    let (dm, w) = (d.d_model, d.width);
-    let rows = r.len() / dm;
-    let gated = &mut wide[..rows * w];
-    d.gather(previous.gated, first, gated, w);
-    r.copy_from_slice(&previous.residual[first * dm..][..rows * dm]);
+fn add_block_output(d: &Dims, previous: &Previous<'_>, task: usize, r: &mut [f32], wide: &mut [f32]) {
+    let dm = d.d_model;
+    d.gather(previous.gated, task, wide);
+    r.copy_from_slice(&previous.residual[task * ROWS * dm..][..r.len()]);
     if let Some(bias) = previous.out_proj_bias {
         for row in r.chunks_exact_mut(dm) {
             row.iter_mut().zip(bias).for_each(|(r, b)| *r += b);
         }
     }
-    Rows { a: gated, lda: w, rows, b: previous.out_proj, c: r, ldc: dm, out: Out::Add }.run();
+    let (rows, la, lc) = (r.len() / dm, Layout::TILED, Layout::rows(dm));
+    Rows { a: wide, la, rows, b: previous.out_proj, c: r, lc, out: Out::Add }.run();
 }
 
-/// Convolution, x_proj and dt_proj from `acts.xz`.
+/// Convolution, x_proj, dt_proj and step sizes from `acts.xz`.
 pub(super) fn convolve(
     d: &Dims,
     weights: &LayerWeights,
@@ -146,15 +142,17 @@ pub(super) fn convolve(
     reach: &[u8],
     acts: &mut Activations,
 ) {
-    let (w, qc) = (d.width, d.q_cols);
-    let Activations { xz, u, q, raw } = acts;
+    let Activations { xz, u, q, delta } = acts;
     let input = conv_input(d, weights, xz, history, reach);
-    let rows = u.par_chunks_mut(ROWS * w).zip(q.par_chunks_mut(ROWS * qc)).zip(raw.par_chunks_mut(ROWS * w));
-    rows.enumerate().for_each(|(i, ((u, q), raw))| {
-        ConvFwd { input, first: i * ROWS, u }.run();
-        let rows = u.len() / w;
-        Rows { a: u, lda: w, rows, b: &weights.x_proj, c: q, ldc: qc, out: Out::Set }.run();
-        Rows { a: q, lda: qc, rows, b: &weights.dt_proj, c: raw, ldc: w, out: Out::Set }.run();
+    let tiles = row_task(d.d_inner);
+    let rows = u.par_chunks_mut(tiles).zip(q.par_chunks_mut(ROWS * d.q_cols));
+    rows.zip(delta.par_chunks_mut(tiles)).enumerate().for_each(|(task, ((u, q), delta))| {
+        let rows = q.len() / d.q_cols;
+        let (tiled, plain, out) = (Layout::TILED, Layout::rows(d.q_cols), Out::Set);
+        ConvFwd { input, task, rows, u }.run();
+        Rows { a: u, la: tiled, rows, b: &weights.x_proj, c: q, lc: plain, out }.run();
+        Rows { a: q, la: plain, rows, b: &weights.dt_proj, c: delta, lc: tiled, out }.run();
+        StepSize { tiles: delta, rows, bias: &weights.dt_bias, dims: d }.run();
     });
 }
 
@@ -166,27 +164,7 @@ pub(super) fn conv_input<'a>(
     reach: &'a [u8],
 ) -> ConvInput<'a> {
     let (taps, bias) = (&weights.taps, &weights.conv_bias);
-    ConvInput { x: xz, history, reach, taps, bias, seq: d.seq, width: d.width }
-}
-
-/// The scan of every (batch row, group). `kept` is empty where no backward pass will follow.
-pub(super) fn scan(d: &Dims, slots: &Slots<Scratch>, view: &ScanView<'_>, ssm: &[f32], out: ScanOut<'_>) {
-    let state = d.d_inner * d.d_state;
-    let task = |i: usize, y: &mut [f32], h: &mut [f32], kept: Option<&mut [f32]>| {
-        let (batch, group) = (i / d.groups, i % d.groups);
-        slots.with(|scratch| {
-            let input = view.at(d, batch, group);
-            let h_in = &ssm[batch * state..][..state];
-            ScanFwd { input, h_in, h, kept, y, quads: &mut scratch.quads }.run();
-        });
-    };
-    let tasks = out.gated.par_chunks_mut(d.seq * GROUP).zip(out.h.par_chunks_mut(d.group_state()));
-    if out.kept.is_empty() {
-        tasks.enumerate().for_each(|(i, (y, h))| task(i, y, h, None));
-    } else {
-        let kept = out.kept.par_chunks_mut(d.chunks * d.group_state());
-        tasks.zip(kept).enumerate().for_each(|(i, ((y, h), kept))| task(i, y, h, Some(kept)));
-    }
+    ConvInput { xz, history, reach, taps, bias, seq: d.seq, groups: d.groups }
 }
 
 /// Where a scan writes.
@@ -209,7 +187,27 @@ pub(super) struct ScanView<'a> {
 
 impl<'a> ScanView<'a> {
     pub fn at(&self, dims: &'a Dims, batch: usize, group: usize) -> ScanInput<'a> {
-        let Activations { xz, u, q, raw } = self.acts;
-        ScanInput { dims, weights: self.weights, u, raw, xz, q, reset: self.reset, batch, group }
+        let Activations { xz, u, q, delta } = self.acts;
+        ScanInput { dims, weights: self.weights, u, delta, xz, q, reset: self.reset, batch, group }
+    }
+}
+
+/// The scan of every (batch row, group). `out.kept` is empty where no backward pass will follow.
+pub(super) fn scan(d: &Dims, slots: &Slots<Scratch>, view: &ScanView<'_>, ssm: &[f32], out: ScanOut<'_>) {
+    let state = d.d_inner * d.d_state;
+    let task = |i: usize, y: &mut [f32], h: &mut [f32], kept: Option<&mut [f32]>| {
+        let (batch, group) = (i / d.groups, i % d.groups);
+        slots.with(|scratch| {
+            let input = view.at(d, batch, group);
+            let h_in = &ssm[batch * state..][..state];
+            ScanFwd { input, h_in, h, kept, y, quads: &mut scratch.quads }.run();
+        });
+    };
+    let tasks = out.gated.par_chunks_mut(d.seq * GROUP).zip(out.h.par_chunks_mut(d.group_state()));
+    if out.kept.is_empty() {
+        tasks.enumerate().for_each(|(i, (y, h))| task(i, y, h, None));
+    } else {
+        let kept = out.kept.par_chunks_mut(d.chunks * d.group_state());
+        tasks.zip(kept).enumerate().for_each(|(i, ((y, h), kept))| task(i, y, h, Some(kept)));
     }
 }

@@ -1,6 +1,6 @@
 //! What this machine can do at most, measured with the engine's own inner loops on data in the first caches.
 
-use super::gemm::{Out, Packed, Rows, load, store};
+use super::gemm::{Layout, Out, Packed, Rows, load, store};
 use super::math;
 use super::model::CpuOptions;
 use super::pool::Pool;
@@ -27,7 +27,7 @@ impl Ceilings {
     pub fn measure(options: &CpuOptions) -> Result<Self> {
         let pool = Pool::new(options.threads)?;
         let threads = pool.threads();
-        let (rows, k, n, repeats) = (64, 256, 512, 100);
+        let (rows, k, n, repeats) = (64, 256, 512, 10);
         let weight = Packed::new(k, n);
         let mut tasks: Vec<_> =
             (0..threads).map(|_| (vec![0.0f32; rows * k], vec![0.0f32; rows * n])).collect();
@@ -35,7 +35,8 @@ impl Ceilings {
             pool.run(|| {
                 tasks.par_iter_mut().for_each(|(a, c)| {
                     for _ in 0..repeats {
-                        Rows { a, lda: k, rows, b: &weight, c, ldc: n, out: Out::Set }.run();
+                        let (la, lc) = (Layout::rows(k), Layout::TILED);
+                        Rows { a, la, rows, b: &weight, c, lc, out: Out::Set }.run();
                     }
                 });
             });
@@ -70,7 +71,7 @@ impl Ceilings {
 
 fn best(mut op: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
-    for _ in 0..12 {
+    for _ in 0..100 {
         let start = Instant::now();
         op();
         best = best.min(start.elapsed().as_secs_f64());

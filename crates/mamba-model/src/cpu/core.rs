@@ -4,8 +4,8 @@ use super::block_bwd::{self, BwdBuffers, NormOf, Upper};
 use super::block_fwd::{self, Activations, Next, Previous, ScanOut, ScanView, Scratch};
 use super::conv;
 use super::derived::{Derived, LayerWeights};
-use super::dims::{Dims, ROWS};
-use super::gemm::{Out, Rows};
+use super::dims::{Dims, GROUP, ROWS, row_task};
+use super::gemm::{Layout, Matrix, Out, Rows};
 use super::norm::NormAgain;
 use super::pool::Slots;
 use super::profile::{Phase, PhaseTimes};
@@ -32,7 +32,7 @@ pub(super) enum Mode {
 struct Kept {
     /// Reciprocal root of the norm, `[tokens]`.
     rstd: Vec<f32>,
-    /// Samples before the window, `[batch, d_conv - 1, width]`.
+    /// Samples before the window, `[batch, d_conv - 1, wide]`.
     history: Vec<f32>,
     /// Scan states before each chunk, `[batch, group, chunk, block, states, lanes]`.
     states: Vec<f32>,
@@ -112,7 +112,7 @@ impl Core {
         let states = d.batch * d.groups * d.group_state();
         for kept in &mut self.kept {
             kept.rstd.resize(m, 0.0);
-            kept.history.resize(d.batch * (d.d_conv - 1) * d.width, 0.0);
+            kept.history.resize(d.batch * (d.d_conv - 1) * d.wide(), 0.0);
             kept.states.resize(if train { states * d.chunks } else { 0 }, 0.0);
         }
         self.rstd_f.resize(m, 0.0);
@@ -191,7 +191,7 @@ impl Core {
             block_fwd::projections(d, slots, eps, previous.as_ref(), residual, &mut kept.rstd, next);
         });
         times.time(Phase::Conv, || {
-            load_history(d, conv_state, &mut kept.history);
+            conv::load_history(conv_state, d.d_inner, back, d.wide(), &mut kept.history);
             block_fwd::convolve(d, weights, &kept.history, reach, acts);
         });
         times.time(Phase::Scan, || {
@@ -247,8 +247,8 @@ impl Core {
                 match (&derived.input, self.table.input_proj) {
                     (Some((weight, _)), Some((_, bias))) => rows.for_each(|(i, c)| {
                         let (a, rows) = (&x[i * ROWS * width..], c.len() / dm);
-                        let out = Out::Bias(bias.of(params));
-                        Rows { a, lda: width, rows, b: weight, c, ldc: dm, out }.run();
+                        let (la, lc) = (Layout::rows(width), Layout::rows(dm));
+                        Rows { a, la, rows, b: weight, c, lc, out: Out::Bias(bias.of(params)) }.run();
                     }),
                     _ => self.residuals[0].copy_from_slice(x),
                 }
@@ -313,7 +313,7 @@ impl Core {
     fn outer_weights(&mut self, l: usize, grads: &mut [f32]) {
         let Some(buf) = &self.bwd else { return };
         match self.table.layers.get(l) {
-            Some(layer) => block_bwd::outer_weights(&self.dims, &self.slots, buf, layer, grads),
+            Some(layer) => block_bwd::outer_weights(&self.dims, buf, layer, grads),
             None => {
                 block_bwd::add_rows(&buf.norm_sums, self.dims.d_model, self.table.norm_f.of_mut(grads));
             }
@@ -344,7 +344,7 @@ impl Core {
             block_bwd::convolve(d, buf, (weights, transposed), (&kept.history, reach), acts);
         });
         times.time(Phase::WeightGradients, || {
-            block_bwd::inner_weights(d, slots, buf, acts, layer, grads);
+            block_bwd::inner_weights(d, buf, acts, layer, grads);
             block_bwd::vectors(d, buf, weights, layer, grads);
         });
     }
@@ -355,13 +355,14 @@ impl Core {
         let (acts, kept, dm) = (at_or_last(acts, l), &kept[l], d.d_model);
         let weight = table.layers[l].norm.of(params);
         let residual = &residuals[l];
-        acts.xz.par_chunks_mut(ROWS * 2 * d.width).enumerate().for_each(|(i, xz)| {
+        let layout = Layout::rows(dm);
+        acts.xz.par_chunks_mut(2 * row_task(d.d_inner)).enumerate().for_each(|(i, xz)| {
             slots.with(|scratch| {
-                let (first, rows) = (i * ROWS, xz.len() / (2 * d.width));
-                let n = &mut scratch.narrow[..rows * dm];
-                let x = &residual[first * dm..][..rows * dm];
-                NormAgain { x, weight, rstd: &kept.rstd[first..][..rows], y: n }.run();
-                block_fwd::in_proj(d, weights, n, xz);
+                let (first, rows) = (i * ROWS, ROWS.min(d.tokens - i * ROWS));
+                let n = &mut scratch.narrow[..];
+                let (x, rstd) = (&residual[first * dm..][..rows * dm], &kept.rstd[first..][..rows]);
+                NormAgain { x, weight, rstd, y: n, layout }.run();
+                block_fwd::in_proj(weights, (n, layout), rows, xz);
             });
         });
         block_fwd::convolve(d, weights, &kept.history, reach, acts);
@@ -369,8 +370,8 @@ impl Core {
 
     /// Gradients of the embedding's lookup or of the input projection.
     fn input_weights(&mut self, grads: &mut [f32]) {
-        let Some(buf) = &self.bwd else { return };
-        let dm = self.dims.d_model;
+        let Some(buf) = &mut self.bwd else { return };
+        let (dm, tokens) = (self.dims.d_model, self.dims.tokens);
         if let Some(span) = self.table.embedding {
             let embedding = span.of_mut(grads);
             for (&id, dr) in self.input.ids.iter().zip(buf.dr.chunks_exact(dm)) {
@@ -379,8 +380,13 @@ impl Core {
             }
         }
         if let Some((weight, bias)) = self.table.input_proj {
-            let x = &self.input.dense;
-            block_bwd::weight(&self.slots, (x, self.dims.input_width), (&buf.dr, dm), weight.of_mut(grads));
+            let tiles = buf.dr_tiled.par_chunks_mut(row_task(dm));
+            tiles
+                .zip(buf.dr.par_chunks(ROWS * dm))
+                .for_each(|(tiles, dr)| block_bwd::to_tiles(dr, dm, tiles));
+            let x = Matrix::rows(&self.input.dense, self.dims.input_width);
+            let y = Matrix::tiled(&buf.dr_tiled, dm.div_ceil(GROUP), 0);
+            block_bwd::weight(tokens, x, y, dm, weight.of_mut(grads));
             block_bwd::add_rows(&buf.dr, dm, bias.of_mut(grads));
         }
     }
@@ -394,7 +400,8 @@ impl Core {
             Some((_, transposed)) => {
                 d_input.par_chunks_mut(ROWS * width).enumerate().for_each(|(i, c)| {
                     let (a, rows) = (&buf.dr[i * ROWS * dm..], c.len() / width);
-                    Rows { a, lda: dm, rows, b: transposed, c, ldc: width, out: Out::Set }.run();
+                    let (la, lc) = (Layout::rows(dm), Layout::rows(width));
+                    Rows { a, la, rows, b: transposed, c, lc, out: Out::Set }.run();
                 });
             }
         }
@@ -412,20 +419,4 @@ fn pair(residuals: &mut [Vec<f32>], l: usize) -> (&[f32], &mut Vec<f32>) {
     let (before, at) = ((l + n - 1) % n, l % n);
     let (left, right) = residuals.split_at_mut(before.max(at));
     if before < at { (&left[before], &mut right[0]) } else { (&right[0], &mut left[at]) }
-}
-
-/// The carried samples, `[batch, d_inner, d_conv - 1]`, a token after the other.
-fn load_history(d: &Dims, conv: &[f32], history: &mut [f32]) {
-    let back = d.d_conv - 1;
-    if back == 0 {
-        return;
-    }
-    let rows = conv.chunks_exact(d.d_inner * back).zip(history.chunks_exact_mut(back * d.width));
-    for (conv, history) in rows {
-        for (c, samples) in conv.chunks_exact(back).enumerate() {
-            for (i, &x) in samples.iter().enumerate() {
-                history[i * d.width + c] = x;
-            }
-        }
-    }
 }

@@ -1,7 +1,7 @@
 use super::core::{Core, Mode};
 use super::derived::Derived;
 use super::dims::Dims;
-use super::gemm::{Out, Rows};
+use super::gemm::{Layout, Out, Rows};
 use super::model::{CpuOptions, check_state, check_window, no_head};
 use super::pool::Pool;
 use crate::error::{ModelError, Result};
@@ -130,7 +130,7 @@ impl CpuDecoder {
         let d = self.core.dims;
         let Some((head, _)) = &self.derived.head else { return };
         let last = &self.core.temporal[(d.seq - 1) * d.d_model..];
-        let (lda, ldc) = (d.seq * d.d_model, d.vocab_rows);
-        Rows { a: last, lda, rows: d.batch, b: head, c: &mut self.logits, ldc, out: Out::Set }.run();
+        let (la, lc) = (Layout::spaced(d.d_model, d.seq * d.d_model), Layout::rows(d.vocab_rows));
+        Rows { a: last, la, rows: d.batch, b: head, c: &mut self.logits, lc, out: Out::Set }.run();
     }
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 /// A block's weights as the loops read them.
 #[derive(Debug, Default)]
 pub(super) struct LayerWeights {
-    /// `[d_model, x | z]`.
+    /// `[d_model, x | z]`; z starts at a whole group.
     pub in_proj: Packed,
     pub in_proj_bias: Option<Vec<f32>>,
     /// `[d_inner, q_cols]`.
@@ -17,7 +17,7 @@ pub(super) struct LayerWeights {
     pub out_proj: Packed,
     /// Transposes, for the backward pass.
     pub transposed: Option<Transposed>,
-    /// Taps by lag: row j multiplies the sample j steps back. `[d_conv, width]`.
+    /// Taps by lag: row j multiplies the sample j steps back. `[d_conv, wide]`.
     pub taps: Vec<f32>,
     pub conv_bias: Vec<f32>,
     pub dt_bias: Vec<f32>,
@@ -37,18 +37,18 @@ pub(super) struct Transposed {
 
 impl LayerWeights {
     fn new(d: &Dims, layer: &LayerParams, train: bool) -> Self {
-        let (dm, w, di, qc, dr) = (d.d_model, d.width, d.d_inner, d.q_cols, d.dt_rank);
+        let (dm, w, di, qc, dr) = (d.d_model, d.wide(), d.d_inner, d.q_cols, d.dt_rank);
         Self {
-            in_proj: Packed::new(dm, 2 * w),
-            in_proj_bias: layer.in_proj_bias.map(|_| vec![0.0; 2 * w]),
+            in_proj: Packed::new(dm, w + di),
+            in_proj_bias: layer.in_proj_bias.map(|_| vec![0.0; w + di]),
             x_proj: Packed::new(di, qc),
-            dt_proj: Packed::new(dr, w),
+            dt_proj: Packed::new(dr, di),
             out_proj: Packed::new(di, dm),
             transposed: train.then(|| Transposed {
-                in_proj: Packed::new(2 * w, dm),
-                x_proj: Packed::new(qc, w),
+                in_proj: Packed::new(w + di, dm),
+                x_proj: Packed::new(qc, di),
                 dt_proj: Packed::new(di, dr),
-                out_proj: Packed::new(dm, w),
+                out_proj: Packed::new(dm, di),
             }),
             taps: vec![0.0; d.d_conv * w],
             conv_bias: vec![0.0; w],
@@ -59,7 +59,7 @@ impl LayerWeights {
     }
 
     fn refresh(&mut self, d: &Dims, layer: &LayerParams, params: &[f32]) {
-        let (dm, w, di, qc, dr) = (d.d_model, d.width, d.d_inner, d.q_cols, d.dt_rank);
+        let (dm, w, di, qc, dr) = (d.d_model, d.wide(), d.d_inner, d.q_cols, d.dt_rank);
         let in_proj = layer.in_proj.of(params);
         self.in_proj.set((0, 0), in_proj, 2 * di, (dm, di));
         self.in_proj.set((0, w), &in_proj[di..], 2 * di, (dm, di));

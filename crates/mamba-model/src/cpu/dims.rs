@@ -2,19 +2,23 @@ use crate::config::{LmHeadConfig, ModelConfig};
 
 /// Channels that are computed side by side.
 pub(super) const LANES: usize = 16;
+/// Channels of a group: of a tile, and of a scan task.
+pub(super) const GROUP: usize = 64;
 /// Blocks of [`LANES`] channels in a group.
-pub(super) const GROUP_BLOCKS: usize = 4;
-/// Channels of a scan task.
-pub(super) const GROUP: usize = LANES * GROUP_BLOCKS;
+pub(super) const GROUP_BLOCKS: usize = GROUP / LANES;
 /// Tokens between two kept scan states; the backward pass replays this many at a time.
 pub(super) const CHUNK: usize = 16;
-/// Tokens of a row task.
+/// Tokens of a row task, and of a tile.
 pub(super) const ROWS: usize = 64;
+/// Elements of a tile.
+pub(super) const TILE: usize = ROWS * GROUP;
 /// States that are computed side by side.
 pub(super) const QUAD: usize = 4;
 
 /// One value for each of [`LANES`] channels.
 pub(super) type Lanes = [f32; LANES];
+/// A token's channels of one group.
+pub(super) type Channels = [f32; GROUP];
 
 /// Sizes of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +29,8 @@ pub(super) struct Dims {
     pub tokens: usize,
     pub d_model: usize,
     pub d_inner: usize,
-    /// `d_inner` rounded up to whole vectors: the stride of every `[tokens, d_inner]` buffer.
-    pub width: usize,
+    /// Groups of `d_inner`.
+    pub groups: usize,
     pub d_state: usize,
     /// `d_state` rounded up to whole quads.
     pub states: usize,
@@ -34,8 +38,6 @@ pub(super) struct Dims {
     pub dt_rank: usize,
     /// Columns of x_proj: `[dt | B | C]`.
     pub q_cols: usize,
-    /// Groups of [`GROUP`] channels.
-    pub groups: usize,
     /// Kept scan states along the sequence.
     pub chunks: usize,
     pub input_width: usize,
@@ -46,29 +48,32 @@ pub(super) struct Dims {
 impl Dims {
     pub fn new(config: &ModelConfig, batch: usize, seq: usize) -> Self {
         let c = &config.backbone;
-        let width = c.d_inner().next_multiple_of(LANES);
         Self {
             batch,
             seq,
             tokens: batch * seq,
             d_model: c.d_model,
             d_inner: c.d_inner(),
-            width,
+            groups: c.d_inner().div_ceil(GROUP),
             d_state: c.d_state,
             states: c.d_state.next_multiple_of(QUAD),
             d_conv: c.d_conv,
             dt_rank: c.dt_rank(),
             q_cols: c.x_proj_cols(),
-            groups: width.div_ceil(GROUP),
             chunks: seq.div_ceil(CHUNK),
             input_width: c.input_width(),
             vocab_rows: config.lm.as_ref().map_or(0, LmHeadConfig::rows),
         }
     }
 
+    /// Channels of whole groups, the length of every vector of channels.
+    pub fn wide(&self) -> usize {
+        self.groups * GROUP
+    }
+
     /// Blocks of [`LANES`] channels in group `g`.
     pub fn blocks(&self, g: usize) -> usize {
-        (self.width / LANES - g * GROUP_BLOCKS).min(GROUP_BLOCKS)
+        (self.d_inner - g * GROUP).div_ceil(LANES).min(GROUP_BLOCKS)
     }
 
     /// Elements of a group's scan state, `[blocks, states, lanes]`.
@@ -86,15 +91,44 @@ impl Dims {
         self.tokens.div_ceil(ROWS)
     }
 
-    /// Copies `rows` rows from `first` on out of a `[batch, group, seq, 64]` buffer into rows of `out`.
-    pub fn gather(&self, grouped: &[f32], first: usize, out: &mut [f32], stride: usize) {
-        for (i, row) in out.chunks_mut(stride).enumerate() {
-            let (b, t) = ((first + i) / self.seq, (first + i) % self.seq);
-            for (g, part) in row[..self.width].chunks_mut(GROUP).enumerate() {
-                let at = ((b * self.groups + g) * self.seq + t) * GROUP;
-                part.copy_from_slice(&grouped[at..at + part.len()]);
+    /// Elements of a tiled buffer with `cols` columns, `[row task, column group, 64, 64]`.
+    pub fn tiled(&self, cols: usize) -> usize {
+        self.row_tasks() * row_task(cols)
+    }
+
+    /// Copies the rows of row task `i` out of a `[batch, group, seq, 64]` buffer into its tiles.
+    pub fn gather(&self, grouped: &[f32], i: usize, tiles: &mut [f32]) {
+        let rows = ROWS.min(self.tokens - i * ROWS);
+        let mut done = 0;
+        while done < rows {
+            let (b, t) = ((i * ROWS + done) / self.seq, (i * ROWS + done) % self.seq);
+            let run = (rows - done).min(self.seq - t) * GROUP;
+            for (g, tile) in tiles.chunks_exact_mut(TILE).enumerate().take(self.groups) {
+                let from = ((b * self.groups + g) * self.seq + t) * GROUP;
+                tile[done * GROUP..][..run].copy_from_slice(&grouped[from..from + run]);
             }
+            done += run / GROUP;
         }
+    }
+}
+
+/// Elements of one row task of a tiled buffer.
+pub(super) fn row_task(cols: usize) -> usize {
+    cols.div_ceil(GROUP) * TILE
+}
+
+/// Where row `m` of column group `g` starts in a tiled buffer of `groups` column groups.
+#[inline(always)]
+pub(super) fn tile_row(m: usize, g: usize, groups: usize) -> usize {
+    ((m / ROWS) * groups + g) * TILE + (m % ROWS) * GROUP
+}
+
+/// The [`GROUP`] elements from `at` on.
+#[inline(always)]
+pub(super) fn channels(x: &[f32], at: usize) -> &Channels {
+    match x[at..].first_chunk() {
+        Some(v) => v,
+        None => &[0.0; GROUP],
     }
 }
 

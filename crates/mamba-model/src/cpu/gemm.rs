@@ -1,20 +1,55 @@
-//! Matrix products on packed panels.
+//! Matrix products.
 //!
 //! Two forms serve the whole step. [`Rows`]: C = A·B where the rows of A are tokens and B is a packed weight; each
 //! element of C is one chain of fused multiply-adds over k in order, so its bits depend on its own row and column
-//! only. [`Outer`]: C += Xᵀ·Y, a weight gradient; tokens are summed in blocks of [`TOKEN_BLOCK`], each block one
-//! chain in order, blocks added in order.
+//! only. [`Outer`]: C += Xᵀ·Y, a weight gradient; the tokens of [`DEPTH`] row tasks are one chain in order, and the
+//! chains are added in order.
 
+use super::dims::{GROUP, ROWS, TILE};
 use pulp::{Arch, Simd, WithSimd};
 
 /// Columns of a packed panel.
-pub(super) const PANEL: usize = 32;
-/// Rows of a register tile.
-const TILE: usize = 8;
-/// Tokens of one chain in [`Outer`].
-pub(super) const TOKEN_BLOCK: usize = 256;
-/// Rows of C that share the packed panels of an [`Outer`] call.
+const PANEL: usize = 32;
+/// Row tasks in one chain of [`Outer`].
+const DEPTH: usize = 2;
+/// Rows of C in one [`Outer`] task.
 pub(super) const OUTER_ROWS: usize = 64;
+
+/// Where a row task's matrix lies: element (r, c) is at `c / cols · group + r · row + c % cols`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    cols: usize,
+    group: usize,
+    row: usize,
+}
+
+impl Layout {
+    /// Tiles of 64 columns, `[column group, 64, 64]`.
+    pub const TILED: Self = Self { cols: GROUP, group: TILE, row: GROUP };
+
+    /// Row-major with `width` columns.
+    pub const fn rows(width: usize) -> Self {
+        Self { cols: width, group: 0, row: width }
+    }
+
+    /// Row-major with `width` columns, rows `stride` apart.
+    pub const fn spaced(width: usize, stride: usize) -> Self {
+        Self { cols: width, group: 0, row: stride }
+    }
+
+    #[inline(always)]
+    fn at(&self, r: usize, c: usize) -> usize {
+        c / self.cols * self.group + r * self.row + c % self.cols
+    }
+
+    /// Calls `f` on the pieces of row `r`, in column order, of a matrix with `width` columns.
+    #[inline(always)]
+    pub fn pieces_mut(&self, x: &mut [f32], r: usize, width: usize, mut f: impl FnMut(&mut [f32])) {
+        for c in (0..width).step_by(self.cols) {
+            f(&mut x[self.at(r, c)..][..self.cols.min(width - c)]);
+        }
+    }
+}
 
 /// A matrix `[k, n]` cut into panels of [`PANEL`] columns, `[panel][k][32]`; what lies outside it is zero.
 #[derive(Debug, Clone, Default)]
@@ -77,14 +112,25 @@ pub(super) fn store<S: Simd>(row: &mut [f32], i: usize, v: S::f32s) {
     S::as_mut_simd_f32s(row).0[i] = v;
 }
 
-/// C = A·B (+ bias), or C += A·B. `a` holds rows of stride `lda`, `c` rows of stride `ldc`.
+/// Replaces up to a vector's worth of `out` by `f` of it.
+#[inline(always)]
+fn update<S: Simd>(s: S, out: &mut [f32], f: impl FnOnce(S::f32s) -> S::f32s) {
+    if out.len() == S::F32_LANES {
+        store::<S>(out, 0, f(load::<S>(out, 0)));
+    } else {
+        let v = f(s.partial_load_f32s(out));
+        s.partial_store_f32s(out, v);
+    }
+}
+
+/// C = A·B (+ bias), or C += A·B, for the rows of one row task.
 pub(super) struct Rows<'a> {
     pub a: &'a [f32],
-    pub lda: usize,
+    pub la: Layout,
     pub rows: usize,
     pub b: &'a Packed,
     pub c: &'a mut [f32],
-    pub ldc: usize,
+    pub lc: Layout,
     pub out: Out<'a>,
 }
 
@@ -101,90 +147,76 @@ pub(super) enum Out<'a> {
 
 impl Rows<'_> {
     pub fn run(self) {
-        debug_assert!(self.lda >= self.b.k && self.ldc >= self.b.n);
         Arch::new().dispatch(self);
-    }
-
-    #[inline(always)]
-    fn panels<S: Simd>(&mut self, s: S) {
-        for j in (0..self.b.n).step_by(PANEL) {
-            let panel = &self.b.data[j / PANEL * self.b.k..][..self.b.k];
-            let cols = PANEL.min(self.b.n - j);
-            let mut at = 0;
-            while at < cols {
-                if cols - at > S::F32_LANES {
-                    self.strip::<S, 2>(s, panel, j, at);
-                    at += 2 * S::F32_LANES;
-                } else {
-                    self.strip::<S, 1>(s, panel, j, at);
-                    at += S::F32_LANES;
-                }
-            }
-        }
     }
 
     /// All rows of the `NV` vectors of columns from `at` on in the panel that starts at column `j`.
     #[inline(always)]
-    fn strip<S: Simd, const NV: usize>(&mut self, s: S, panel: &[[f32; PANEL]], j: usize, at: usize) {
+    fn strip<S: Simd, const NV: usize>(&mut self, s: S, j: usize, at: usize) {
         let mut r = 0;
         if S::REGISTER_COUNT >= 32 {
             while r + 8 <= self.rows {
-                self.tile::<S, 8, NV>(s, panel, j, at, r);
+                self.tile::<S, 8, NV>(s, j, at, r);
                 r += 8;
             }
         }
         while r + 4 <= self.rows {
-            self.tile::<S, 4, NV>(s, panel, j, at, r);
+            self.tile::<S, 4, NV>(s, j, at, r);
             r += 4;
         }
         while r < self.rows {
-            self.tile::<S, 1, NV>(s, panel, j, at, r);
+            self.tile::<S, 1, NV>(s, j, at, r);
             r += 1;
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const MR: usize, const NV: usize>(
-        &mut self,
-        s: S,
-        panel: &[[f32; PANEL]],
-        j: usize,
-        at: usize,
-        r: usize,
-    ) {
-        let k = panel.len();
-        let a: [&[f32]; MR] = std::array::from_fn(|i| &self.a[(r + i) * self.lda..][..k]);
+    fn tile<S: Simd, const MR: usize, const NV: usize>(&mut self, s: S, j: usize, at: usize, r: usize) {
+        let b: &Packed = self.b;
+        let panel = &b.data[j / PANEL * b.k..][..b.k];
         let mut acc = [[s.splat_f32s(0.0); NV]; MR];
-        for (p, b) in panel.iter().enumerate() {
-            let b: [S::f32s; NV] = std::array::from_fn(|v| load::<S>(b, at / S::F32_LANES + v));
-            for (acc, a) in acc.iter_mut().zip(&a) {
-                let a = s.splat_f32s(a[p]);
-                for (acc, &b) in acc.iter_mut().zip(&b) {
-                    *acc = s.mul_add_f32s(a, b, *acc);
+        for (g, panel) in panel.chunks(self.la.cols).enumerate() {
+            let start = g * self.la.group + r * self.la.row;
+            let a: [&[f32]; MR] = std::array::from_fn(|i| &self.a[start + i * self.la.row..][..panel.len()]);
+            acc = chain(s, acc, a, panel, at / S::F32_LANES);
+        }
+        let col = j + at;
+        let cols = (b.n - col).min(NV * S::F32_LANES);
+        for (i, acc) in acc.iter().enumerate() {
+            let out = &mut self.c[self.lc.at(r + i, col)..][..cols];
+            for (v, (out, &x)) in out.chunks_mut(S::F32_LANES).zip(acc).enumerate() {
+                match self.out {
+                    Out::Set => update(s, out, |_| x),
+                    Out::Add => update(s, out, |c| s.add_f32s(c, x)),
+                    Out::Bias(bias) => {
+                        let bias = &bias[col + v * S::F32_LANES..][..out.len()];
+                        update(s, out, |_| s.add_f32s(x, s.partial_load_f32s(bias)));
+                    }
                 }
             }
         }
-        let col = j + at;
-        let cols = (self.b.n - col).min(NV * S::F32_LANES);
-        for (i, acc) in acc.iter().enumerate() {
-            let c = &mut self.c[(r + i) * self.ldc + col..][..cols];
-            let mut rest = c;
-            for (v, &x) in acc.iter().enumerate() {
-                let lanes = rest.len().min(S::F32_LANES);
-                let (out, tail) = rest.split_at_mut(lanes);
-                let x = match self.out {
-                    Out::Set => x,
-                    Out::Add => s.add_f32s(s.partial_load_f32s(out), x),
-                    Out::Bias(bias) => {
-                        let bias = &bias[col + v * S::F32_LANES..][..lanes];
-                        s.add_f32s(x, s.partial_load_f32s(bias))
-                    }
-                };
-                s.partial_store_f32s(out, x);
-                rest = tail;
+    }
+}
+
+/// Goes on with the chains of a register tile over the rows of `panel`.
+#[inline(always)]
+fn chain<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    mut acc: [[S::f32s; NV]; MR],
+    a: [&[f32]; MR],
+    panel: &[[f32; PANEL]],
+    at: usize,
+) -> [[S::f32s; NV]; MR] {
+    for (p, b) in panel.iter().enumerate() {
+        let b: [S::f32s; NV] = std::array::from_fn(|v| load::<S>(b, at + v));
+        for i in 0..MR {
+            let a = s.splat_f32s(a[i][p]);
+            for v in 0..NV {
+                acc[i][v] = s.mul_add_f32s(a, b[v], acc[i][v]);
             }
         }
     }
+    acc
 }
 
 impl WithSimd for Rows<'_> {
@@ -192,143 +224,108 @@ impl WithSimd for Rows<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        self.panels(s);
+        for j in (0..self.b.n).step_by(PANEL) {
+            let cols = PANEL.min(self.b.n - j);
+            let mut at = 0;
+            while at < cols {
+                if cols - at > S::F32_LANES {
+                    self.strip::<S, 2>(s, j, at);
+                    at += 2 * S::F32_LANES;
+                } else {
+                    self.strip::<S, 1>(s, j, at);
+                    at += S::F32_LANES;
+                }
+            }
+        }
     }
 }
 
-/// Columns `col..` of a row-major matrix of stride `ld`.
-#[derive(Clone, Copy)]
-pub(super) struct View<'a> {
-    pub data: &'a [f32],
-    pub ld: usize,
-    pub col: usize,
+/// All row tasks of a matrix.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    data: &'a [f32],
+    layout: Layout,
+    /// Elements of a row task.
+    task: usize,
 }
 
-impl<'a> View<'a> {
-    pub fn new(data: &'a [f32], ld: usize, col: usize) -> Self {
-        Self { data, ld, col }
+impl<'a> Matrix<'a> {
+    /// Tiled, with `groups` column groups of which this starts at `first`.
+    pub fn tiled(data: &'a [f32], groups: usize, first: usize) -> Self {
+        Self { data: &data[first * TILE..], layout: Layout::TILED, task: groups * TILE }
     }
 
-    /// The same matrix from `cols` columns further on.
-    pub fn skip(self, cols: usize) -> Self {
-        Self { col: self.col + cols, ..self }
-    }
-}
-
-/// Packed operands of [`Outer`].
-#[derive(Debug)]
-pub(super) struct OuterScratch {
-    x: Vec<[f32; TILE]>,
-    y: Vec<[f32; PANEL]>,
-}
-
-impl OuterScratch {
-    pub fn new() -> Self {
-        let x = vec![[0.0; TILE]; OUTER_ROWS / TILE * TOKEN_BLOCK];
-        Self { x, y: vec![[0.0; PANEL]; TOKEN_BLOCK] }
-    }
-
-    pub fn len(&self) -> usize {
-        self.x.len() * TILE + self.y.len() * PANEL
+    /// Row-major with `width` columns.
+    pub fn rows(data: &'a [f32], width: usize) -> Self {
+        Self { data, layout: Layout::rows(width), task: ROWS * width }
     }
 }
 
-/// C += Xᵀ·Y over `tokens` rows; C is `rows × cols`, at most [`OUTER_ROWS`] rows, of stride `ldc`.
+/// C += Xᵀ·Y over all tokens, for the columns of X from `first` on.
 pub(super) struct Outer<'a> {
-    pub x: View<'a>,
-    pub y: View<'a>,
+    pub x: Matrix<'a>,
+    pub first: usize,
+    /// Tiled.
+    pub y: Matrix<'a>,
     pub tokens: usize,
     pub rows: usize,
     pub cols: usize,
     pub c: &'a mut [f32],
     pub ldc: usize,
-    pub scratch: &'a mut OuterScratch,
 }
 
 impl Outer<'_> {
     pub fn run(self) {
-        debug_assert!(self.rows <= OUTER_ROWS);
         Arch::new().dispatch(self);
     }
 
+    /// `MR` rows from `i` on, `NV` vectors of columns from `j` on, the tokens of the row tasks from `task` on.
     #[inline(always)]
-    fn pack_x(&mut self, first: usize, len: usize) {
-        for (i, tile) in self.scratch.x.chunks_mut(TOKEN_BLOCK).take(self.rows.div_ceil(TILE)).enumerate() {
-            let width = TILE.min(self.rows - i * TILE);
-            for (t, out) in tile.iter_mut().take(len).enumerate() {
-                let src = &self.x.data[(first + t) * self.x.ld + self.x.col + i * TILE..];
-                match src.first_chunk::<TILE>() {
-                    Some(src) if width == TILE => *out = *src,
-                    _ => {
-                        *out = [0.0; TILE];
-                        out[..width].copy_from_slice(&src[..width]);
+    fn tile<S: Simd, const MR: usize, const NV: usize>(&mut self, s: S, task: usize, i: usize, j: usize) {
+        let mut acc = [[s.splat_f32s(0.0); NV]; MR];
+        let lane = j % GROUP / S::F32_LANES;
+        let column = self.x.layout.at(0, self.first + i);
+        let end = self.tokens.div_ceil(ROWS).min(task + DEPTH);
+        for task in task..end {
+            let len = ROWS.min(self.tokens - task * ROWS);
+            let x = &self.x.data[task * self.x.task + column..];
+            let y = &self.y.data[task * self.y.task + j / GROUP * TILE..];
+            for (x, y) in x.chunks(self.x.layout.row).zip(y.as_chunks::<GROUP>().0).take(len) {
+                let Some(x) = x.first_chunk::<MR>() else { continue };
+                let y: [S::f32s; NV] = std::array::from_fn(|v| load::<S>(y, lane + v));
+                for (acc, &x) in acc.iter_mut().zip(x) {
+                    let x = s.splat_f32s(x);
+                    for (acc, &y) in acc.iter_mut().zip(&y) {
+                        *acc = s.mul_add_f32s(x, y, *acc);
                     }
                 }
             }
         }
-    }
-
-    #[inline(always)]
-    fn pack_y(&mut self, first: usize, len: usize, j: usize) {
-        let width = PANEL.min(self.cols - j);
-        for (t, out) in self.scratch.y.iter_mut().take(len).enumerate() {
-            let src = &self.y.data[(first + t) * self.y.ld + self.y.col + j..];
-            match src.first_chunk::<PANEL>() {
-                Some(src) if width == PANEL => *out = *src,
-                _ => {
-                    *out = [0.0; PANEL];
-                    out[..width].copy_from_slice(&src[..width]);
-                }
-            }
-        }
-    }
-
-    /// One tile: rows `i·8 + half..`, columns `j + at..`.
-    #[inline(always)]
-    fn tile<S: Simd, const MR: usize, const NV: usize>(
-        &mut self,
-        s: S,
-        len: usize,
-        (i, half): (usize, usize),
-        (j, at): (usize, usize),
-    ) {
-        let mut acc = [[s.splat_f32s(0.0); NV]; MR];
-        let x = &self.scratch.x[i * TOKEN_BLOCK..][..len];
-        for (x, y) in x.iter().zip(&self.scratch.y) {
-            let y: [S::f32s; NV] = std::array::from_fn(|v| load::<S>(y, at / S::F32_LANES + v));
-            for (m, acc) in acc.iter_mut().enumerate() {
-                let x = s.splat_f32s(x[half + m]);
-                for (acc, &y) in acc.iter_mut().zip(&y) {
-                    *acc = s.mul_add_f32s(x, y, *acc);
-                }
-            }
-        }
-        let col = j + at;
-        let cols = (self.cols - col).min(NV * S::F32_LANES);
+        let cols = (self.cols - j).min(NV * S::F32_LANES);
         for (m, acc) in acc.iter().enumerate() {
-            let row = i * TILE + half + m;
-            if row >= self.rows {
-                break;
-            }
-            let mut rest = &mut self.c[row * self.ldc + col..][..cols];
-            for &x in acc {
-                let (out, tail) = rest.split_at_mut(rest.len().min(S::F32_LANES));
-                let sum = s.add_f32s(s.partial_load_f32s(out), x);
-                s.partial_store_f32s(out, sum);
-                rest = tail;
+            let out = &mut self.c[(i + m) * self.ldc + j..][..cols];
+            for (out, &x) in out.chunks_mut(S::F32_LANES).zip(acc) {
+                update(s, out, |c| s.add_f32s(c, x));
             }
         }
     }
 
     #[inline(always)]
-    fn column_strip<S: Simd, const NV: usize>(&mut self, s: S, len: usize, j: usize, at: usize) {
-        for i in 0..self.rows.div_ceil(TILE) {
-            if S::REGISTER_COUNT >= 32 {
-                self.tile::<S, 8, NV>(s, len, (i, 0), (j, at));
-            } else {
-                self.tile::<S, 4, NV>(s, len, (i, 0), (j, at));
-                self.tile::<S, 4, NV>(s, len, (i, 4), (j, at));
+    fn strip<S: Simd, const NV: usize>(&mut self, s: S, task: usize, j: usize) {
+        let mut i = 0;
+        if S::REGISTER_COUNT >= 32 {
+            while i + 8 <= self.rows {
+                self.tile::<S, 8, NV>(s, task, i, j);
+                i += 8;
             }
+        }
+        while i + 4 <= self.rows {
+            self.tile::<S, 4, NV>(s, task, i, j);
+            i += 4;
+        }
+        while i < self.rows {
+            self.tile::<S, 1, NV>(s, task, i, j);
+            i += 1;
         }
     }
 }
@@ -338,21 +335,15 @@ impl WithSimd for Outer<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        for first in (0..self.tokens).step_by(TOKEN_BLOCK) {
-            let len = TOKEN_BLOCK.min(self.tokens - first);
-            self.pack_x(first, len);
-            for j in (0..self.cols).step_by(PANEL) {
-                self.pack_y(first, len, j);
-                let cols = PANEL.min(self.cols - j);
-                let mut at = 0;
-                while at < cols {
-                    if cols - at > S::F32_LANES {
-                        self.column_strip::<S, 2>(s, len, j, at);
-                        at += 2 * S::F32_LANES;
-                    } else {
-                        self.column_strip::<S, 1>(s, len, j, at);
-                        at += S::F32_LANES;
-                    }
+        for task in (0..self.tokens.div_ceil(ROWS)).step_by(DEPTH) {
+            let mut j = 0;
+            while j < self.cols {
+                if self.cols - j > S::F32_LANES {
+                    self.strip::<S, 2>(s, task, j);
+                    j += 2 * S::F32_LANES;
+                } else {
+                    self.strip::<S, 1>(s, task, j);
+                    j += S::F32_LANES;
                 }
             }
         }

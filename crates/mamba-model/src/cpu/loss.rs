@@ -1,15 +1,13 @@
-//! Cross-entropy over rows of logits, in place.
+//! Cross-entropy over rows of logits, in place on the tiles of a row task.
 
+use super::dims::{GROUP, TILE};
 use super::gemm::{load, store};
 use super::math;
 use pulp::{Arch, Simd, WithSimd};
 
-/// Vectors whose exponentials are summed in f32 before they join the f64 sum.
-const F32_SUM: usize = 64;
-
-/// Turns rows of logits into their gradient, and reports each row's loss.
+/// Turns the logits of a row task into their gradient, and reports each row's loss.
 pub(super) struct CrossEntropy<'a> {
-    /// `[rows, columns]`: logits on entry, gradient on return.
+    /// Tiles of `[rows, columns]`: logits on entry, gradient on return.
     pub logits: &'a mut [f32],
     pub columns: usize,
     /// A negative target does not count: loss and gradient 0.
@@ -25,58 +23,85 @@ impl CrossEntropy<'_> {
     pub fn run(self) {
         Arch::new().dispatch(self);
     }
+
+    /// The pieces of row `r`, 64 columns each but for the last.
+    #[inline(always)]
+    fn row(&mut self, r: usize) -> impl Iterator<Item = &mut [f32]> {
+        let columns = self.columns;
+        self.logits.chunks_mut(TILE).enumerate().map(move |(g, tile)| {
+            let width = GROUP.min(columns - g * GROUP);
+            &mut tile[r * GROUP..][..width]
+        })
+    }
+
+    /// Largest logit of row `r`; a NaN is passed over here and comes back through the sum.
+    #[inline(always)]
+    fn max<S: Simd>(&mut self, s: S, r: usize) -> f32 {
+        let mut max = s.splat_f32s(f32::NEG_INFINITY);
+        let mut top = f32::NEG_INFINITY;
+        for piece in self.row(r) {
+            let whole = piece.len() / S::F32_LANES;
+            for v in 0..whole {
+                let x = load::<S>(piece, v);
+                max = s.select_f32s(s.greater_than_f32s(x, max), x, max);
+            }
+            for &x in &piece[whole * S::F32_LANES..] {
+                top = if x > top { x } else { top };
+            }
+        }
+        for &x in bytemuck::cast_slice::<S::f32s, f32>(&[max]) {
+            top = if x > top { x } else { top };
+        }
+        top
+    }
+
+    /// Replaces row `r` by exp(row - shift) and sums it, 64 columns at a time in f32.
+    #[inline(always)]
+    fn exponentials<S: Simd>(&mut self, s: S, r: usize, shift: f32) -> f64 {
+        let shift = s.splat_f32s(shift);
+        let mut total = 0.0f64;
+        for piece in self.row(r) {
+            let mut part = s.splat_f32s(0.0);
+            let whole = piece.len() / S::F32_LANES;
+            for v in 0..whole {
+                let e = math::exp(s, s.sub_f32s(load::<S>(piece, v), shift));
+                store::<S>(piece, v, e);
+                part = s.add_f32s(part, e);
+            }
+            let mut sum: f32 = s.reduce_sum_f32s(part);
+            let tail = &mut piece[whole * S::F32_LANES..];
+            if !tail.is_empty() {
+                let e = math::exp(s, s.sub_f32s(s.partial_load_f32s(tail), shift));
+                s.partial_store_f32s(tail, e);
+                tail.iter().for_each(|&e| sum += e);
+            }
+            total += f64::from(sum);
+        }
+        total
+    }
 }
 
 impl WithSimd for CrossEntropy<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        for (i, row) in self.logits.chunks_exact_mut(self.columns).enumerate() {
-            let Ok(target) = usize::try_from(self.targets[i]) else {
-                row.fill(0.0);
-                self.nll[i] = 0.0;
+    fn with_simd<S: Simd>(mut self, s: S) {
+        for r in 0..self.nll.len() {
+            let Ok(target) = usize::try_from(self.targets[r]) else {
+                self.row(r).for_each(|piece| piece.fill(0.0));
+                self.nll[r] = 0.0;
                 continue;
             };
-            let weight = self.weights.map_or(1.0, |w| w[i]);
-            let logit = f64::from(row[target]);
-            let (max, sum) = exponentials(s, row);
-            self.nll[i] = f64::from(weight) * (libm::log(sum) + f64::from(max) - logit);
+            let at = target / GROUP * TILE + r * GROUP + target % GROUP;
+            let weight = self.weights.map_or(1.0, |w| w[r]);
+            let logit = f64::from(self.logits[at]);
+            let max = self.max(s, r);
+            let sum = self.exponentials(s, r, max);
+            self.nll[r] = f64::from(weight) * (libm::log(sum) + f64::from(max) - logit);
             let scale = self.grad_scale * weight;
             let factor = scale / sum as f32;
-            row.iter_mut().for_each(|p| *p *= factor);
-            row[target] -= scale;
+            self.row(r).flatten().for_each(|p| *p *= factor);
+            self.logits[at] -= scale;
         }
     }
-}
-
-/// Replaces a row by exp(row - max); gives max and the sum.
-#[inline(always)]
-fn exponentials<S: Simd>(s: S, row: &mut [f32]) -> (f32, f64) {
-    let whole = row.len() - row.len() % S::F32_LANES;
-    let (body, tail) = row.split_at_mut(whole);
-    let mut max = s.splat_f32s(f32::NEG_INFINITY);
-    for i in 0..whole / S::F32_LANES {
-        let x = load::<S>(body, i);
-        max = s.select_f32s(s.greater_than_f32s(x, max), x, max);
-    }
-    // A NaN logit is passed over here and comes back through the sum.
-    let mut top = f32::NEG_INFINITY;
-    for &x in bytemuck::cast_slice::<S::f32s, f32>(&[max]).iter().chain(&*tail) {
-        top = if x > top { x } else { top };
-    }
-    let shift = s.splat_f32s(top);
-    let mut sum = 0.0f64;
-    for chunk in body.chunks_mut(F32_SUM * S::F32_LANES) {
-        let mut part = s.splat_f32s(0.0);
-        for i in 0..chunk.len() / S::F32_LANES {
-            let e = math::exp(s, s.sub_f32s(load::<S>(chunk, i), shift));
-            store::<S>(chunk, i, e);
-            part = s.add_f32s(part, e);
-        }
-        sum += bytemuck::cast_slice::<S::f32s, f32>(&[part]).iter().map(|&x| f64::from(x)).sum::<f64>();
-    }
-    let e = math::exp(s, s.sub_f32s(s.partial_load_f32s(tail), shift));
-    s.partial_store_f32s(tail, e);
-    (top, sum + tail.iter().map(|&x| f64::from(x)).sum::<f64>())
 }

@@ -9,6 +9,9 @@ const EXP2: [f32; 6] =
     [1.535_336_2e-4, 1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 2.402_264_8e-1, 6.931_472e-1];
 /// 2·atanh(q)/q = 2·Σ q^(2i)/(2i+1), highest power first. On q ≤ 1/3 the rest is below 2e-8.
 const ATANH: [f32; 7] = [2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0, 2.0];
+/// (1 - e^-y)/y = Σ (-y)^i/(i+1)!, highest power first. On y < 0.5 the rest is below 1e-8.
+const EXPM1: [f32; 8] =
+    [-1.0 / 40_320.0, 1.0 / 5_040.0, -1.0 / 720.0, 1.0 / 120.0, -1.0 / 24.0, 1.0 / 6.0, -0.5, 1.0];
 /// Above it softplus is the identity.
 pub(super) const SOFTPLUS_LINEAR: f32 = 20.0;
 
@@ -16,7 +19,11 @@ pub(super) const SOFTPLUS_LINEAR: f32 = 20.0;
 #[inline(always)]
 fn at_least<S: Simd>(s: S, x: S::f32s, floor: f32) -> S::f32s {
     let floor = s.splat_f32s(floor);
-    s.select_f32s(s.less_than_f32s(x, floor), floor, x)
+    if S::IS_SCALAR {
+        return s.select_f32s(s.less_than_f32s(x, floor), floor, x);
+    }
+    // The vector maximum gives its second operand where either is NaN, or a NaN.
+    s.max_f32s(floor, x)
 }
 
 /// `x` where it is not above `ceiling`; a NaN stays.
@@ -97,38 +104,26 @@ pub(super) fn silu_with_slope<S: Simd>(s: S, x: S::f32s) -> (S::f32s, S::f32s) {
     (s.mul_f32s(x, sigma), s.mul_f32s(sigma, inner))
 }
 
-/// e^-|x| and log(1 + e^-|x|), accurate where they are tiny.
+/// log(1 + e^x), the identity above 20. Accurate where it is tiny.
 #[inline(always)]
-fn log1p_exp_neg_abs<S: Simd>(s: S, x: S::f32s) -> (S::f32s, S::f32s) {
+pub(super) fn softplus<S: Simd>(s: S, x: S::f32s) -> S::f32s {
+    let zero = s.splat_f32s(0.0);
+    // max(x, 0) + log1p(w) with w = e^-|x|, and log1p(w) = 2·atanh(w / (2 + w)).
     let w = exp(s, s.neg_f32s(s.abs_f32s(x)));
     let q = s.div_f32s(w, s.add_f32s(w, s.splat_f32s(2.0)));
-    (w, s.mul_f32s(q, horner(s, s.mul_f32s(q, q), ATANH)))
-}
-
-#[inline(always)]
-fn softplus_from<S: Simd>(s: S, x: S::f32s, log1p: S::f32s) -> S::f32s {
-    let zero = s.splat_f32s(0.0);
+    let log1p = s.mul_f32s(q, horner(s, s.mul_f32s(q, q), ATANH));
     let positive = s.select_f32s(s.greater_than_f32s(x, zero), x, zero);
     let linear = s.greater_than_f32s(x, s.splat_f32s(SOFTPLUS_LINEAR));
     s.select_f32s(linear, x, s.add_f32s(positive, log1p))
 }
 
-/// log(1 + e^x), the identity above 20.
+/// The derivative of softplus where its value is `y`: 1 - e^-y, which is the sigmoid of the argument.
 #[inline(always)]
-pub(super) fn softplus<S: Simd>(s: S, x: S::f32s) -> S::f32s {
-    softplus_from(s, x, log1p_exp_neg_abs(s, x).1)
-}
-
-/// softplus and its derivative: the sigmoid, 1 above 20.
-#[inline(always)]
-pub(super) fn softplus_with_slope<S: Simd>(s: S, x: S::f32s) -> (S::f32s, S::f32s) {
-    let (w, log1p) = log1p_exp_neg_abs(s, x);
-    let one = s.splat_f32s(1.0);
-    let upper = s.div_f32s(one, s.add_f32s(one, w));
-    let negative = s.less_than_f32s(x, s.splat_f32s(0.0));
-    let slope = s.select_f32s(negative, s.mul_f32s(w, upper), upper);
-    let linear = s.greater_than_f32s(x, s.splat_f32s(SOFTPLUS_LINEAR));
-    (softplus_from(s, x, log1p), s.select_f32s(linear, one, slope))
+pub(super) fn softplus_slope<S: Simd>(s: S, y: S::f32s) -> S::f32s {
+    let near = s.less_than_f32s(y, s.splat_f32s(0.5));
+    let scaled = s.mul_f32s(y, s.splat_f32s(-std::f32::consts::LOG2_E));
+    let far = s.sub_f32s(s.splat_f32s(1.0), exp2_nonpositive(s, scaled));
+    s.select_f32s(near, s.mul_f32s(y, horner(s, y, EXPM1)), far)
 }
 
 #[cfg(test)]
@@ -167,7 +162,7 @@ mod tests {
                     Op::Silu => silu(s, v),
                     Op::SiluSlope => silu_with_slope(s, v).1,
                     Op::Softplus => softplus(s, v),
-                    Op::SoftplusSlope => softplus_with_slope(s, v).1,
+                    Op::SoftplusSlope => softplus_slope(s, v),
                 };
                 s.partial_store_f32s(x, y);
             }
@@ -213,7 +208,7 @@ mod tests {
             ("sigmoid", worst(Op::Sigmoid, &grid(-86.0, 90.0), true_sigmoid), 1.6),
             ("silu", worst(Op::Silu, &grid(-80.0, 80.0), |x| x * true_sigmoid(x)), 1.9),
             ("softplus", worst(Op::Softplus, &grid(-86.0, 30.0), true_softplus), 2.8),
-            ("softplus'", worst(Op::SoftplusSlope, &grid(-86.0, 20.0), true_sigmoid), 2.0),
+            ("softplus'", worst(Op::SoftplusSlope, &grid(0.0, 30.0), |y| -libm::expm1(-y)), 2.0),
         ];
         for (name, error, bound) in cases {
             println!("{name}: {:.2} ulp", error / ulp);
@@ -246,7 +241,7 @@ mod tests {
         assert!(map(Op::Exp2, &[-126.0, -1e30, -inf]).iter().all(|&y| y <= 0.5f32.powi(125)));
         assert_eq!(map(Op::Softplus, &[inf, 21.0, 1e30, -inf, -300.0]), [inf, 21.0, 1e30, 0.0, 0.0]);
         assert_eq!(map(Op::Softplus, &[20.000_002])[0], 20.000_002);
-        assert_eq!(map(Op::SoftplusSlope, &[inf, 20.5, -inf]), [1.0, 1.0, 0.0]);
+        assert_eq!(map(Op::SoftplusSlope, &[inf, 20.5, 0.0, 1e-38, 1e-44]), [1.0, 1.0, 0.0, 1e-38, 1e-44]);
         assert_eq!(map(Op::Sigmoid, &[inf, -inf, 0.0]), [1.0, 0.0, 0.5]);
         assert_eq!(map(Op::Silu, &[inf])[0], inf);
         for op in [Op::Exp, Op::Exp2, Op::Sigmoid, Op::Silu, Op::SiluSlope, Op::Softplus, Op::SoftplusSlope] {

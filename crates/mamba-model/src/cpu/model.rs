@@ -1,7 +1,8 @@
+use super::block_bwd;
 use super::core::{Core, Mode};
 use super::derived::Derived;
-use super::dims::{Dims, ROWS};
-use super::gemm::{Out, Rows};
+use super::dims::{Dims, GROUP, ROWS, row_task};
+use super::gemm::{Layout, Matrix, Out, Rows};
 use super::loss::CrossEntropy;
 use super::pool::Pool;
 use super::profile::{Phase, PhaseTimes};
@@ -28,7 +29,7 @@ const LOGITS: usize = 1 << 18;
 /// Buffers of head and loss.
 #[derive(Debug, Default)]
 struct LossBuffers {
-    /// Logits of some tokens, then their gradient.
+    /// Logits of some tokens, then their gradient; tiled `[tokens, rows]`.
     logits: Vec<f32>,
     /// Loss of every token.
     nll: Vec<f64>,
@@ -67,7 +68,8 @@ impl CpuModel {
         let core = Core::new(config, table, dims, mode, pool.threads());
         let mut loss = LossBuffers::default();
         if config.lm.is_some() {
-            loss.logits = vec![0.0; logits_tokens(&dims) * dims.vocab_rows];
+            let tasks = logits_tokens(&dims).div_ceil(ROWS);
+            loss.logits = vec![0.0; tasks * row_task(dims.vocab_rows)];
             loss.nll = vec![0.0; dims.tokens];
             loss.d_temporal = vec![0.0; dims.tokens * dims.d_model];
         }
@@ -219,7 +221,8 @@ impl CpuModel {
         self.pool.run(|| {
             out.par_chunks_mut(ROWS * d.vocab_rows).enumerate().for_each(|(i, c)| {
                 let (a, rows) = (&temporal[i * ROWS * d.d_model..], c.len() / d.vocab_rows);
-                Rows { a, lda: d.d_model, rows, b: head, c, ldc: d.vocab_rows, out: Out::Set }.run();
+                let (la, lc) = (Layout::rows(d.d_model), Layout::rows(d.vocab_rows));
+                Rows { a, la, rows, b: head, c, lc, out: Out::Set }.run();
             });
         });
         Ok(())
@@ -335,26 +338,33 @@ fn head(
     times.time(Phase::Loss, || {
         for first in (0..d.tokens).step_by(logits_tokens(&d)) {
             let tokens = logits_tokens(&d).min(d.tokens - first);
-            let logits = &mut loss.logits[..tokens * columns];
+            let tasks = tokens.div_ceil(ROWS);
+            let logits = &mut loss.logits[..tasks * row_task(columns)];
             let temporal = &core.temporal[first * dm..][..tokens * dm];
-            let rows = logits.par_chunks_mut(ROWS * columns);
+            let scale = into.as_ref().map(|g| g.scale);
+            let tiles = match &mut core.bwd {
+                Some(buf) => &mut buf.dr_tiled[..tasks * row_task(dm)],
+                None => return,
+            };
+            let rows = logits.par_chunks_mut(row_task(columns)).zip(tiles.par_chunks_mut(row_task(dm)));
             let rows = rows.zip(loss.nll[first..][..tokens].par_chunks_mut(ROWS));
             let rows = rows.zip(loss.d_temporal[first * dm..][..tokens * dm].par_chunks_mut(ROWS * dm));
-            let grad_scale = into.as_ref().map_or(0.0, |g| g.scale);
-            let backward = into.is_some();
-            rows.enumerate().for_each(|(i, ((logits, nll), d_temporal))| {
-                let (a, rows, at) = (&temporal[i * ROWS * dm..], nll.len(), first + i * ROWS);
-                Rows { a, lda: dm, rows, b: head, c: logits, ldc: columns, out: Out::Set }.run();
-                let weights = weights.map(|w| &w[at..]);
+            rows.enumerate().for_each(|(i, (((logits, tiles), nll), d_temporal))| {
+                let (rows, at) = (nll.len(), first + i * ROWS);
+                let a = &temporal[i * ROWS * dm..][..rows * dm];
+                let (plain, tiled, out) = (Layout::rows(dm), Layout::TILED, Out::Set);
+                Rows { a, la: plain, rows, b: head, c: logits, lc: tiled, out }.run();
+                let (weights, grad_scale) = (weights.map(|w| &w[at..]), scale.unwrap_or(0.0));
                 CrossEntropy { logits, columns, targets: &targets[at..], weights, grad_scale, nll }.run();
-                if backward {
-                    let out = Out::Set;
-                    Rows { a: logits, lda: columns, rows, b: transposed, c: d_temporal, ldc: dm, out }.run();
+                if scale.is_some() {
+                    block_bwd::to_tiles(a, dm, tiles);
+                    Rows { a: logits, la: tiled, rows, b: transposed, c: d_temporal, lc: plain, out }.run();
                 }
             });
             if let (Some(into), Some(span)) = (&mut into, span) {
-                let out = span.of_mut(into.arena);
-                super::block_bwd::weight(&core.slots, (logits, columns), (temporal, dm), out);
+                let x = Matrix::tiled(logits, columns.div_ceil(GROUP), 0);
+                let y = Matrix::tiled(tiles, dm.div_ceil(GROUP), 0);
+                block_bwd::weight(tokens, x, y, dm, span.of_mut(into.arena));
             }
         }
     });

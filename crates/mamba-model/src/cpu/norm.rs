@@ -1,5 +1,6 @@
 //! RMSNorm over rows, y = x / sqrt(mean(x²) + eps) · w. Sums are taken in f64, so no finite row overflows.
 
+use super::gemm::Layout;
 use pulp::{Arch, Simd, WithSimd};
 
 const F64_LANES: usize = 8;
@@ -26,6 +27,7 @@ pub(super) struct NormFwd<'a> {
     pub weight: &'a [f32],
     pub eps: f64,
     pub y: &'a mut [f32],
+    pub layout: Layout,
     pub rstd: &'a mut [f32],
 }
 
@@ -41,20 +43,24 @@ impl WithSimd for NormFwd<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let dim = self.weight.len();
-        let rows = self.x.chunks_exact(dim).zip(self.y.chunks_exact_mut(dim)).zip(self.rstd);
-        for ((x, y), rstd) in rows {
+        for (r, (x, rstd)) in self.x.chunks_exact(dim).zip(self.rstd).enumerate() {
             let squares = sum(dim, |i| f64::from(x[i]) * f64::from(x[i]));
             *rstd = (1.0 / (squares / dim as f64 + self.eps).sqrt()) as f32;
-            scale_row(x, *rstd, self.weight, y);
+            scale_row(x, *rstd, self.weight, self.y, self.layout, r);
         }
     }
 }
 
 #[inline(always)]
-fn scale_row(x: &[f32], rstd: f32, weight: &[f32], y: &mut [f32]) {
-    for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
-        *y = x * rstd * w;
-    }
+fn scale_row(x: &[f32], rstd: f32, weight: &[f32], y: &mut [f32], layout: Layout, r: usize) {
+    let mut done = 0;
+    layout.pieces_mut(y, r, x.len(), |y| {
+        let terms = x[done..].iter().zip(&weight[done..]);
+        for (y, (&x, &w)) in y.iter_mut().zip(terms) {
+            *y = x * rstd * w;
+        }
+        done += y.len();
+    });
 }
 
 /// The normalised rows again, from the kept `rstd`; same bits as [`NormFwd`].
@@ -63,6 +69,7 @@ pub(super) struct NormAgain<'a> {
     pub weight: &'a [f32],
     pub rstd: &'a [f32],
     pub y: &'a mut [f32],
+    pub layout: Layout,
 }
 
 impl NormAgain<'_> {
@@ -77,9 +84,8 @@ impl WithSimd for NormAgain<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let dim = self.weight.len();
-        let rows = self.x.chunks_exact(dim).zip(self.y.chunks_exact_mut(dim)).zip(self.rstd);
-        for ((x, y), &rstd) in rows {
-            scale_row(x, rstd, self.weight, y);
+        for (r, (x, &rstd)) in self.x.chunks_exact(dim).zip(self.rstd).enumerate() {
+            scale_row(x, rstd, self.weight, self.y, self.layout, r);
         }
     }
 }
