@@ -2,6 +2,7 @@
 
 use crate::args::BenchArgs;
 use crate::error::{CliError, Result, at_least_one};
+use crate::memory;
 use crate::report::{print_line, thousands};
 use crate::train::settings::default_dtype;
 use mamba_model::cpu::{CpuModel, CpuOptions, PHASES};
@@ -22,9 +23,11 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let backbone = MambaConfig { d_state: args.d_state, ..MambaConfig::new(args.d_model, args.layers) };
     let config = ModelConfig::language_model(backbone, LmHeadConfig::new(args.vocab));
     config.validate().map_err(CliError::Sizes)?;
+    memory::check(&config, args.batch, args.seq_len, args.machine.recompute, args.machine.device)?;
     let weights = MambaWeights::init(&config, 0)?;
-    let work = Work::new(args);
+    // Checks the sizes before they are multiplied.
     let mut trainer = build(args, weights.clone())?;
+    let work = Work::new(args);
     let ctx = trainer.ctx();
     let parameters = thousands(ctx.table.param_count() as u64);
     print_line(&format!(

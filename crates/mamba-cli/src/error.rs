@@ -137,6 +137,17 @@ pub enum CliError {
         /// The logit.
         value: f32,
     },
+    /// More memory than there is.
+    #[error(
+        "this needs at least {needed_gib:.1} GiB of memory, {available_gib:.1} GiB are available; take a smaller model, \
+         `--batch` or `--seq-len`, or `--recompute`"
+    )]
+    Memory {
+        /// Memory of weights, moments and activations.
+        needed_gib: f64,
+        /// Memory that is free.
+        available_gib: f64,
+    },
     /// A picture that could not be drawn.
     #[error("{}: cannot draw: {problem}", path.display())]
     Plot {

@@ -3,6 +3,7 @@
 use crate::args::EvalArgs;
 use crate::data::{Codec, Corpus, DataSpec};
 use crate::error::{CliError, Result, at_least_one};
+use crate::memory;
 use crate::report::{print_line, thousands};
 use crate::train::settings::default_dtype;
 use crate::weights;
@@ -22,6 +23,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     if corpus.vocab_size() > vocab_size {
         return Err(CliError::Vocabulary { data: corpus.vocab_size(), model: vocab_size });
     }
+    memory::check(model.config(), args.batch, args.seq_len, false, args.device)?;
     let mut builder = LmTrainer::builder(model, args.batch, args.seq_len)
         .device(args.device)
         .dtype(default_dtype(args.device));

@@ -8,6 +8,7 @@ mod error;
 mod eval;
 mod generate;
 mod info;
+mod memory;
 mod plot;
 mod report;
 mod run_folder;

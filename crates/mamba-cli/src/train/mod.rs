@@ -7,11 +7,12 @@ mod stop;
 use crate::args::{MachineArgs, ModelArgs, TrainArgs};
 use crate::data::{Corpus, DataSpec};
 use crate::error::{CliError, Result, at_least_one};
+use crate::memory;
 use crate::report::{print_line, thousands};
 use crate::run_folder::{RunConfig, RunFolder};
 use crate::weights;
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig};
-use mamba_trainer::{LmTrainer, TrainingState};
+use mamba_trainer::{Device, LmTrainer, TrainingState};
 use session::{RunState, Session};
 use settings::TrainSettings;
 use std::path::Path;
@@ -43,11 +44,15 @@ fn begin(data: &Path, args: &TrainArgs) -> Result<()> {
     if let Some(out) = args.out.as_deref().filter(|out| out.exists()) {
         return Err(CliError::Exists { path: out.to_owned() });
     }
-    let weights = first_weights(&args.model, &settings, &spec)?;
+    let weights = first_weights(&args.model, &settings, &spec, args.machine.device)?;
     let corpus = Corpus::open(&spec)?;
     let (weights, fresh) = match weights {
         Some(weights) => (weights, false),
-        None => (MambaWeights::init(&model_config(&args.model, corpus.vocab_size())?, settings.seed)?, true),
+        None => {
+            let model = model_config(&args.model, corpus.vocab_size())?;
+            memory::check(&model, settings.batch, settings.seq_len, settings.recompute, args.machine.device)?;
+            (MambaWeights::init(&model, settings.seed)?, true)
+        }
     };
     check_vocabulary(&corpus, weights.config())?;
     let trainer = build(weights, &settings, &args.machine)?;
@@ -104,11 +109,16 @@ fn first_weights(
     args: &ModelArgs,
     settings: &TrainSettings,
     spec: &DataSpec,
+    device: Device,
 ) -> Result<Option<MambaWeights>> {
     tracing::debug!(?settings, ?spec, "settings");
     match &args.init_from {
         Some(path) => Ok(Some(weights::load_lm(path, "train")?)),
-        None => model_config(args, 256).map(|_| None),
+        None => {
+            let model = model_config(args, 256)?;
+            memory::check(&model, settings.batch, settings.seq_len, settings.recompute, device)?;
+            Ok(None)
+        }
     }
 }
 
@@ -149,6 +159,7 @@ fn check_vocabulary(corpus: &Corpus, model: &ModelConfig) -> Result<()> {
 }
 
 fn build(weights: MambaWeights, settings: &TrainSettings, machine: &MachineArgs) -> Result<LmTrainer> {
+    memory::check(weights.config(), settings.batch, settings.seq_len, settings.recompute, machine.device)?;
     let adamw = &settings.adamw;
     let mut builder = LmTrainer::builder(weights, settings.batch, settings.seq_len)
         .device(machine.device)
