@@ -7,7 +7,7 @@ use super::gemm::{Layout, Out, Packed, Rows};
 use super::norm::NormFwd;
 use super::pool::Slots;
 use super::scan_bwd::ScanBwdScratch;
-use super::scan_fwd::{Quads, ScanFwd, ScanInput, StepSize};
+use super::scan_fwd::{ScanFwd, ScanFwdScratch, ScanInput, StepSize};
 use rayon::prelude::*;
 
 /// Working memory of one thread.
@@ -17,7 +17,7 @@ pub(super) struct Scratch {
     pub wide: Vec<f32>,
     /// `[ROWS, d_model]`.
     pub narrow: Vec<f32>,
-    pub quads: Quads,
+    pub scan_fwd: Box<ScanFwdScratch>,
     pub scan_bwd: Option<ScanBwdScratch>,
 }
 
@@ -26,14 +26,14 @@ impl Scratch {
         Self {
             wide: vec![0.0; row_task(d.d_inner)],
             narrow: vec![0.0; ROWS * d.d_model],
-            quads: Quads::new(d.states),
+            scan_fwd: Box::new(ScanFwdScratch::new(d.states)),
             scan_bwd: train.then(|| ScanBwdScratch::new(d.states)),
         }
     }
 
     pub fn len(&self) -> usize {
         let scan = self.scan_bwd.as_ref().map_or(0, ScanBwdScratch::len);
-        self.wide.len() + self.narrow.len() + self.quads.len() + scan
+        self.wide.len() + self.narrow.len() + self.scan_fwd.len() + scan
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) fn scan(d: &Dims, slots: &Slots<Scratch>, view: &ScanView<'_>, ssm: &
         slots.with(|scratch| {
             let input = view.at(d, batch, group);
             let h_in = &ssm[batch * state..][..state];
-            ScanFwd { input, h_in, h, kept, y, quads: &mut scratch.quads }.run();
+            ScanFwd { input, h_in, h, kept, y, scratch: &mut scratch.scan_fwd }.run();
         });
     };
     let tasks = out.gated.par_chunks_mut(d.seq * GROUP).zip(out.h.par_chunks_mut(d.group_state()));

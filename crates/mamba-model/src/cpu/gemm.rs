@@ -284,22 +284,17 @@ impl Outer<'_> {
     fn tile<S: Simd, const MR: usize, const NV: usize>(&mut self, s: S, task: usize, i: usize, j: usize) {
         let mut acc = [[s.splat_f32s(0.0); NV]; MR];
         let lane = j % GROUP / S::F32_LANES;
-        let column = self.x.layout.at(0, self.first + i);
+        let (layout, column) = (self.x.layout, self.first + i);
         let end = self.tokens.div_ceil(ROWS).min(task + DEPTH);
         for task in task..end {
             let len = ROWS.min(self.tokens - task * ROWS);
-            let x = &self.x.data[task * self.x.task + column..];
-            let y = &self.y.data[task * self.y.task + j / GROUP * TILE..];
-            for (x, y) in x.chunks(self.x.layout.row).zip(y.as_chunks::<GROUP>().0).take(len) {
-                let Some(x) = x.first_chunk::<MR>() else { continue };
-                let y: [S::f32s; NV] = std::array::from_fn(|v| load::<S>(y, lane + v));
-                for (acc, &x) in acc.iter_mut().zip(x) {
-                    let x = s.splat_f32s(x);
-                    for (acc, &y) in acc.iter_mut().zip(&y) {
-                        *acc = s.mul_add_f32s(x, y, *acc);
-                    }
-                }
-            }
+            let x = &self.x.data[task * self.x.task + layout.at(0, column)..];
+            let y = &self.y.data[task * self.y.task + j / GROUP * TILE..].as_chunks::<GROUP>().0[..len];
+            acc = match layout.row {
+                // A constant stride spares the inner loop its address arithmetic.
+                GROUP => outer_chain::<S, MR, NV>(s, acc, x, GROUP, y, lane),
+                row => outer_chain::<S, MR, NV>(s, acc, x, row, y, lane),
+            };
         }
         let cols = (self.cols - j).min(NV * S::F32_LANES);
         for (m, acc) in acc.iter().enumerate() {
@@ -328,6 +323,29 @@ impl Outer<'_> {
             i += 1;
         }
     }
+}
+
+/// Goes on with the chains of a register tile over the tokens of `y`; `x` holds a token every `row` elements.
+#[inline(always)]
+fn outer_chain<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    mut acc: [[S::f32s; NV]; MR],
+    x: &[f32],
+    row: usize,
+    y: &[[f32; GROUP]],
+    lane: usize,
+) -> [[S::f32s; NV]; MR] {
+    for (t, y) in y.iter().enumerate() {
+        let x = &x[t * row..][..MR];
+        let y: [S::f32s; NV] = std::array::from_fn(|v| load::<S>(y, lane + v));
+        for i in 0..MR {
+            let x = s.splat_f32s(x[i]);
+            for v in 0..NV {
+                acc[i][v] = s.mul_add_f32s(x, y[v], acc[i][v]);
+            }
+        }
+    }
+    acc
 }
 
 impl WithSimd for Outer<'_> {

@@ -4,7 +4,9 @@
 //! in quads, a chunk of tokens at a time, so the quad's h stays in registers along the chunk.
 
 use super::derived::LayerWeights;
-use super::dims::{CHUNK, Dims, GROUP, LANES, Lanes, QUAD, TILE, lanes, tile_row};
+use super::dims::{
+    CHUNK, Channels, Dims, GROUP, GROUP_BLOCKS, LANES, Lanes, QUAD, TILE, channels, lanes, tile_row,
+};
 use super::gemm::{load, store};
 use super::math;
 use pulp::{Arch, Simd, WithSimd};
@@ -42,6 +44,13 @@ impl Quads {
     pub fn len(&self) -> usize {
         2 * QUAD * self.b.len()
     }
+
+    /// B and C of the quad from state `n` on.
+    #[inline(always)]
+    pub fn at(&self, n: usize) -> (&[[f32; QUAD]], &[[f32; QUAD]]) {
+        let from = n / QUAD * CHUNK;
+        (&self.b[from..from + CHUNK], &self.c[from..from + CHUNK])
+    }
 }
 
 impl<'a> ScanInput<'a> {
@@ -50,14 +59,15 @@ impl<'a> ScanInput<'a> {
         self.batch * self.dims.seq + t
     }
 
-    /// First channel of block `k` of the group.
-    pub fn channel(&self, k: usize) -> usize {
-        self.group * GROUP + k * LANES
+    /// The group's part of a vector of channels.
+    #[inline(always)]
+    pub fn of_group(&self, x: &'a [f32]) -> &'a Channels {
+        channels(x, self.group * GROUP)
     }
 
     /// A · log2 e of block `k`, `[states]`.
     pub fn a2(&self, k: usize) -> &'a [Lanes] {
-        &self.weights.a2[self.channel(k) / LANES * self.dims.states..][..self.dims.states]
+        &self.weights.a2[(self.group * GROUP_BLOCKS + k) * self.dims.states..][..self.dims.states]
     }
 
     /// Document starts of a chunk.
@@ -65,17 +75,23 @@ impl<'a> ScanInput<'a> {
         &self.reset[self.row(t)..][..len]
     }
 
-    /// Block `k` of token `t` in a tiled buffer of d_inner columns.
+    /// Token `t` in a tiled buffer of d_inner columns.
     #[inline(always)]
-    pub fn tile(&self, x: &'a [f32], t: usize, k: usize) -> &'a Lanes {
-        lanes(x, tile_row(self.row(t), self.group, self.dims.groups) + k * LANES)
+    pub fn tile(&self, x: &'a [f32], t: usize) -> &'a Channels {
+        channels(x, tile_row(self.row(t), self.group, self.dims.groups))
     }
 
-    /// z of block `k` of token `t`.
+    /// z of token `t`.
     #[inline(always)]
-    pub fn gate(&self, t: usize, k: usize) -> &'a Lanes {
+    pub fn gate(&self, t: usize) -> &'a Channels {
         let groups = self.dims.groups;
-        lanes(self.xz, tile_row(self.row(t), groups + self.group, 2 * groups) + k * LANES)
+        channels(self.xz, tile_row(self.row(t), groups + self.group, 2 * groups))
+    }
+
+    /// Vectors of channels in this group.
+    #[inline(always)]
+    pub fn vectors<S: Simd>(&self) -> usize {
+        self.dims.blocks(self.group) * LANES / S::F32_LANES
     }
 
     /// Copies B and C of `len` tokens from `t` on.
@@ -125,6 +141,32 @@ impl WithSimd for StepSize<'_> {
     }
 }
 
+/// Where vector `v` of a group's channels lies among blocks: the block, and the vector inside it.
+#[inline(always)]
+pub(super) fn split<S: Simd>(v: usize) -> (usize, usize) {
+    (v * S::F32_LANES / LANES, v * S::F32_LANES % LANES / S::F32_LANES)
+}
+
+/// Working memory of one forward scan task: a chunk of the group's channels.
+#[derive(Debug)]
+pub(super) struct ScanFwdScratch {
+    quads: Quads,
+    delta: [Channels; CHUNK],
+    du: [Channels; CHUNK],
+    y: [Channels; CHUNK],
+}
+
+impl ScanFwdScratch {
+    pub fn new(states: usize) -> Self {
+        let zeros = [[0.0; GROUP]; CHUNK];
+        Self { quads: Quads::new(states), delta: zeros, du: zeros, y: zeros }
+    }
+
+    pub fn len(&self) -> usize {
+        self.quads.len() + 3 * CHUNK * GROUP
+    }
+}
+
 /// One (batch row, group) of the forward scan.
 pub(super) struct ScanFwd<'a> {
     pub input: ScanInput<'a>,
@@ -136,14 +178,7 @@ pub(super) struct ScanFwd<'a> {
     pub kept: Option<&'a mut [f32]>,
     /// Gated output `[seq, 64]`.
     pub y: &'a mut [f32],
-    pub quads: &'a mut Quads,
-}
-
-/// A block's values along a chunk.
-struct Stage<S: Simd> {
-    delta: [S::f32s; CHUNK],
-    du: [S::f32s; CHUNK],
-    y: [S::f32s; CHUNK],
+    pub scratch: &'a mut ScanFwdScratch,
 }
 
 impl ScanFwd<'_> {
@@ -155,7 +190,7 @@ impl ScanFwd<'_> {
     fn load_state(&mut self) {
         let d = self.input.dims;
         self.h.fill(0.0);
-        let first = self.input.channel(0);
+        let first = self.input.group * GROUP;
         for c in first..d.d_inner.min(first + GROUP) {
             let (block, lane) = ((c - first) / LANES, (c - first) % LANES);
             for (n, &h) in self.h_in[c * d.d_state..][..d.d_state].iter().enumerate() {
@@ -165,62 +200,60 @@ impl ScanFwd<'_> {
     }
 
     #[inline(always)]
-    fn block<S: Simd>(
-        &mut self,
-        s: S,
-        st: &mut Stage<S>,
-        (k, sub): (usize, usize),
-        (t, len): (usize, usize),
-    ) {
+    fn stage<S: Simd>(&mut self, s: S, t: usize, len: usize) {
+        let ScanFwdScratch { delta, du, y, .. } = &mut *self.scratch;
         let input = &self.input;
-        let skip = load::<S>(lanes(&input.weights.skip, input.channel(k)), sub);
+        let skip = input.of_group(&input.weights.skip);
         for i in 0..len {
-            let u = load::<S>(input.tile(input.u, t + i, k), sub);
-            st.delta[i] = load::<S>(input.tile(input.delta, t + i, k), sub);
-            st.du[i] = s.mul_f32s(st.delta[i], u);
-            st.y[i] = s.mul_f32s(skip, u);
-        }
-        for n in (0..input.dims.states).step_by(QUAD) {
-            self.quad(s, st, (k, n, sub), (t, len));
-        }
-        for (i, &y) in st.y.iter().enumerate().take(len) {
-            let gate = math::silu(s, load::<S>(self.input.gate(t + i, k), sub));
-            let out = &mut self.y[(t + i) * GROUP + k * LANES..][..LANES];
-            store::<S>(out, sub, s.mul_f32s(y, gate));
+            let (u, step) = (input.tile(input.u, t + i), input.tile(input.delta, t + i));
+            for v in 0..GROUP / S::F32_LANES {
+                let (u, step) = (load::<S>(u, v), load::<S>(step, v));
+                store::<S>(&mut delta[i], v, step);
+                store::<S>(&mut du[i], v, s.mul_f32s(step, u));
+                store::<S>(&mut y[i], v, s.mul_f32s(load::<S>(skip, v), u));
+            }
         }
     }
 
+    /// States `n..n + 4` of vector `v` along the chunk.
     #[inline(always)]
-    fn quad<S: Simd>(
-        &mut self,
-        s: S,
-        st: &mut Stage<S>,
-        (k, n, sub): (usize, usize, usize),
-        (t, len): (usize, usize),
-    ) {
+    fn quad<S: Simd>(&mut self, s: S, (v, n): (usize, usize), (t, len): (usize, usize)) {
         let zero = s.splat_f32s(0.0);
+        let (k, sub) = split::<S>(v);
         let resets = self.input.resets(t, len);
         let a2 = &self.input.a2(k)[n..][..QUAD];
         let rows = &mut self.h[(k * self.input.dims.states + n) * LANES..][..QUAD * LANES];
-        let b = &self.quads.b[n / QUAD * CHUNK..][..CHUNK];
-        let c = &self.quads.c[n / QUAD * CHUNK..][..CHUNK];
+        let ScanFwdScratch { quads, delta, du, y } = &mut *self.scratch;
+        let (b, c) = quads.at(n);
         let mut h: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(lanes(rows, j * LANES), sub));
         let a2: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&a2[j], sub));
         for i in 0..len {
             if resets[i] != 0 {
                 h = [zero; QUAD];
             }
-            let (delta, du) = (st.delta[i], st.du[i]);
-            let mut y = st.y[i];
+            let (delta, du) = (load::<S>(&delta[i], v), load::<S>(&du[i], v));
+            let mut acc = load::<S>(&y[i], v);
             for j in 0..QUAD {
                 let decay = math::exp2_nonpositive(s, s.mul_f32s(delta, a2[j]));
                 h[j] = s.mul_add_f32s(decay, h[j], s.mul_f32s(du, s.splat_f32s(b[i][j])));
-                y = s.mul_add_f32s(h[j], s.splat_f32s(c[i][j]), y);
+                acc = s.mul_add_f32s(h[j], s.splat_f32s(c[i][j]), acc);
             }
-            st.y[i] = y;
+            store::<S>(&mut y[i], v, acc);
         }
         for (j, &h) in h.iter().enumerate() {
             store::<S>(&mut rows[j * LANES..][..LANES], sub, h);
+        }
+    }
+
+    #[inline(always)]
+    fn gate<S: Simd>(&mut self, s: S, t: usize, len: usize) {
+        for i in 0..len {
+            let z = self.input.gate(t + i);
+            let out = &mut self.y[(t + i) * GROUP..][..GROUP];
+            for v in 0..self.input.vectors::<S>() {
+                let gate = math::silu(s, load::<S>(z, v));
+                store::<S>(out, v, s.mul_f32s(load::<S>(&self.scratch.y[i], v), gate));
+            }
         }
     }
 }
@@ -231,20 +264,20 @@ impl WithSimd for ScanFwd<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
         let d = self.input.dims;
-        let zeros = [s.splat_f32s(0.0); CHUNK];
-        let mut st: Stage<S> = Stage { delta: zeros, du: zeros, y: zeros };
         self.load_state();
         for (chunk, t) in (0..d.seq).step_by(CHUNK).enumerate() {
             let len = CHUNK.min(d.seq - t);
             if let Some(kept) = &mut self.kept {
                 kept[chunk * d.group_state()..][..d.group_state()].copy_from_slice(self.h);
             }
-            self.input.stage_quads(t, len, self.quads);
-            for k in 0..d.blocks(self.input.group) {
-                for sub in 0..LANES / S::F32_LANES {
-                    self.block(s, &mut st, (k, sub), (t, len));
+            self.input.stage_quads(t, len, &mut self.scratch.quads);
+            self.stage(s, t, len);
+            for n in (0..d.states).step_by(QUAD) {
+                for v in 0..self.input.vectors::<S>() {
+                    self.quad(s, (v, n), (t, len));
                 }
             }
+            self.gate(s, t, len);
         }
     }
 }
