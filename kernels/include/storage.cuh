@@ -1,0 +1,52 @@
+// Storage types: conversion to and from f32, and vector access with a scalar fallback.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
+
+template <typename T> __device__ __forceinline__ T narrow(float x);
+template <> __device__ __forceinline__ float narrow<float>(float x) { return x; }
+template <> __device__ __forceinline__ __nv_bfloat16 narrow<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __forceinline__ __half narrow<__half>(float x) { return __float2half_rn(x); }
+
+// V elements as they lie in memory.
+template <typename T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Pack {
+    T v[V];
+};
+
+// V neighbouring elements of which the first `valid` exist; the others read as 0. VECTOR: the address is aligned to the
+// vector, and all V or none exist.
+template <bool VECTOR, int V, typename T> __device__ __forceinline__ Pack<T, V> load_pack(const T* p, int valid) {
+    Pack<T, V> x;
+    if constexpr (VECTOR) {
+        if (valid > 0) return *reinterpret_cast<const Pack<T, V>*>(p);
+    }
+#pragma unroll
+    for (int i = 0; i < V; ++i) x.v[i] = !VECTOR && i < valid ? p[i] : narrow<T>(0.f);
+    return x;
+}
+template <bool VECTOR, int V, typename T> __device__ __forceinline__ void store_pack(T* p, const Pack<T, V>& x, int valid) {
+    if constexpr (VECTOR) {
+        if (valid > 0) *reinterpret_cast<Pack<T, V>*>(p) = x;
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i)
+            if (i < valid) p[i] = x.v[i];
+    }
+}
+
+constexpr float LOG2E = 1.4426950408889634f;
+
+// 2^x by the special-function unit, about 2 ulp; NaN stays NaN.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Identity above 20, as in the reference; log1p keeps the small values of very negative x.
+__device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
+__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
