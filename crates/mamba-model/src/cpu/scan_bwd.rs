@@ -4,14 +4,11 @@
 //! With x = Δ·A and dh the gradient of h_t: dC = dy·h, dB = dh·Δu, d(Δu) = dh·B, dx = dh·exp(x)·h_{t-1},
 //! dΔ = Σ dx·A + d(Δu)·u, dA = Σ dx·Δ. Gradients of a quad's B and C stay a lane apart until the group is through.
 
-use super::dims::{CHUNK, Channels, GROUP, GROUP_BLOCKS, LANES, Lanes, QUAD, lanes};
+use super::dims::{CHUNK, GROUP, GROUP_BLOCKS, LANES, Lanes, QUAD, lanes};
 use super::gemm::{load, store};
 use super::math;
 use super::scan_fwd::{Quads, ScanInput, split};
 use pulp::{Arch, Simd, WithSimd};
-
-/// A chunk of the group's channels.
-type Chunk = [Channels; CHUNK];
 
 /// Working memory of one backward scan task.
 #[derive(Debug)]
@@ -21,55 +18,60 @@ pub(super) struct ScanBwdScratch {
     h: Vec<Lanes>,
     /// Gradient of the carried h, `[block, states]`.
     dh: Vec<Lanes>,
-    stage: Box<Stage>,
+    stage: Box<[[Token; CHUNK]; GROUP_BLOCKS]>,
+    sums: Box<[[Sums; QUAD]; CHUNK]>,
 }
 
-/// Values along a chunk.
-#[derive(Debug)]
-struct Stage {
-    delta: Chunk,
-    du: Chunk,
+/// A block's values at a token. One record, so that what is used together lies together.
+#[derive(Debug, Clone, Copy)]
+struct Token {
+    delta: Lanes,
+    du: Lanes,
     /// Gradient of the output before the gate.
-    dy: Chunk,
-    y: Chunk,
+    dy: Lanes,
+    y: Lanes,
     /// Gradient of Δ·u, and Σ dx · A · log2 e.
-    d_du: Chunk,
-    d_decay: Chunk,
-    gate: Chunk,
+    d_du: Lanes,
+    d_decay: Lanes,
+    gate: Lanes,
     /// dg · silu'(z).
-    dg_slope: Chunk,
-    /// Gradients of a quad's B and C, summed over the group's vectors.
-    db: [[Lanes; QUAD]; CHUNK],
-    dc: [[Lanes; QUAD]; CHUNK],
+    dg_slope: Lanes,
 }
 
-/// A quad's decays, and its states before each token, of one vector.
-struct Replay<S: Simd> {
-    decays: [[S::f32s; QUAD]; CHUNK],
-    states: [[S::f32s; QUAD]; CHUNK + 1],
+/// Gradients of a quad's B and C, summed over the group's blocks.
+#[derive(Debug, Clone, Copy)]
+struct Sums {
+    db: Lanes,
+    dc: Lanes,
 }
+
+/// A state's decay at a token, and what the token before left of it, of one vector of channels.
+#[derive(Clone, Copy)]
+struct Replayed<S: Simd> {
+    decay: S::f32s,
+    before: S::f32s,
+}
+
+/// A quad along a chunk; the last row holds what the chunk leaves.
+type Replay<S> = [[Replayed<S>; QUAD]; CHUNK + 1];
 
 impl ScanBwdScratch {
     pub fn new(states: usize) -> Self {
         let by_block = vec![[0.0; LANES]; states * GROUP_BLOCKS];
-        let (row, sums) = ([[0.0; GROUP]; CHUNK], [[[0.0; LANES]; QUAD]; CHUNK]);
-        let stage = Stage {
-            delta: row,
-            du: row,
-            dy: row,
-            y: row,
-            d_du: row,
-            d_decay: row,
-            gate: row,
-            dg_slope: row,
-            db: sums,
-            dc: sums,
-        };
-        Self { quads: Quads::new(states), h: by_block.clone(), dh: by_block, stage: Box::new(stage) }
+        let x = [0.0; LANES];
+        let token = Token { delta: x, du: x, dy: x, y: x, d_du: x, d_decay: x, gate: x, dg_slope: x };
+        Self {
+            quads: Quads::new(states),
+            h: by_block.clone(),
+            dh: by_block,
+            stage: Box::new([[token; CHUNK]; GROUP_BLOCKS]),
+            sums: Box::new([[Sums { db: x, dc: x }; QUAD]; CHUNK]),
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.quads.len() + (self.h.len() + self.dh.len()) * LANES + size_of::<Stage>() / size_of::<f32>()
+        let stage = (size_of_val(&*self.stage) + size_of_val(&*self.sums)) / size_of::<f32>();
+        self.quads.len() + (self.h.len() + self.dh.len()) * LANES + stage
     }
 }
 
@@ -102,23 +104,24 @@ impl ScanBwd<'_> {
     #[inline(always)]
     fn stage<S: Simd>(&mut self, s: S, t: usize, len: usize) {
         let input = &self.input;
-        let st = &mut *self.scratch.stage;
         let skip = input.of_group(&input.weights.skip);
         let zero = s.splat_f32s(0.0);
         for i in 0..len {
             let (z, dg) = (input.gate(t + i), input.tile(self.dg, t + i));
             let (u, delta) = (input.tile(input.u, t + i), input.tile(input.delta, t + i));
             for v in 0..GROUP / S::F32_LANES {
+                let (k, sub) = split::<S>(v);
+                let token = &mut self.scratch.stage[k][i];
                 let (u, dg, delta) = (load::<S>(u, v), load::<S>(dg, v), load::<S>(delta, v));
                 let (gate, slope) = math::silu_with_slope(s, load::<S>(z, v));
-                store::<S>(&mut st.delta[i], v, delta);
-                store::<S>(&mut st.du[i], v, s.mul_f32s(delta, u));
-                store::<S>(&mut st.y[i], v, s.mul_f32s(load::<S>(skip, v), u));
-                store::<S>(&mut st.gate[i], v, gate);
-                store::<S>(&mut st.dg_slope[i], v, s.mul_f32s(dg, slope));
-                store::<S>(&mut st.dy[i], v, s.mul_f32s(dg, gate));
-                store::<S>(&mut st.d_du[i], v, zero);
-                store::<S>(&mut st.d_decay[i], v, zero);
+                store::<S>(&mut token.delta, sub, delta);
+                store::<S>(&mut token.du, sub, s.mul_f32s(delta, u));
+                store::<S>(&mut token.dy, sub, s.mul_f32s(dg, gate));
+                store::<S>(&mut token.y, sub, s.mul_f32s(load::<S>(skip, v), u));
+                store::<S>(&mut token.d_du, sub, zero);
+                store::<S>(&mut token.d_decay, sub, zero);
+                store::<S>(&mut token.gate, sub, gate);
+                store::<S>(&mut token.dg_slope, sub, s.mul_f32s(dg, slope));
             }
         }
     }
@@ -138,25 +141,25 @@ impl ScanBwd<'_> {
         let h = &self.scratch.h[k * self.input.dims.states + n..][..QUAD];
         let a2 = &self.input.a2(k)[n..][..QUAD];
         let (b, c) = self.scratch.quads.at(n);
-        let st = &mut *self.scratch.stage;
+        let tokens = &mut self.scratch.stage[k][..len];
         let mut h: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&h[j], sub));
         let a2: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&a2[j], sub));
-        replay.states[0] = h;
-        for i in 0..len {
+        for (i, token) in tokens.iter_mut().enumerate() {
+            let before = h;
             if resets[i] != 0 {
                 h = [zero; QUAD];
             }
-            let (delta, du) = (load::<S>(&st.delta[i], v), load::<S>(&st.du[i], v));
-            let mut y = load::<S>(&st.y[i], v);
+            let (delta, du) = (load::<S>(&token.delta, sub), load::<S>(&token.du, sub));
+            let mut y = load::<S>(&token.y, sub);
             for j in 0..QUAD {
                 let decay = math::exp2_nonpositive(s, s.mul_f32s(delta, a2[j]));
-                replay.decays[i][j] = decay;
+                replay[i][j] = Replayed { decay, before: before[j] };
                 h[j] = s.mul_add_f32s(decay, h[j], s.mul_f32s(du, s.splat_f32s(b[i][j])));
-                replay.states[i + 1][j] = h[j];
                 y = s.mul_add_f32s(h[j], s.splat_f32s(c[i][j]), y);
             }
-            store::<S>(&mut st.y[i], v, y);
+            store::<S>(&mut token.y, sub, y);
         }
+        replay[len] = h.map(|before| Replayed { decay: zero, before });
     }
 
     /// Walks back over states `n..n + 4` of vector `v`; the first block starts the sums of dB and dC.
@@ -174,36 +177,42 @@ impl ScanBwd<'_> {
         let resets = self.input.resets(t, len);
         let a2 = &self.input.a2(k)[n..][..QUAD];
         let (b, c) = self.scratch.quads.at(n);
-        let st = &mut *self.scratch.stage;
+        let tokens = &mut self.scratch.stage[k][..len];
+        let sums = &mut self.scratch.sums[..len];
         let dh_rows = &mut self.scratch.dh[k * states + n..][..QUAD];
         let da_rows = &mut self.da[(k * states + n) * LANES..][..QUAD * LANES];
         let a2: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&a2[j], sub));
         let mut carried: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&dh_rows[j], sub));
         let mut da: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(lanes(da_rows, j * LANES), sub));
+        let mut after = replay[len].map(|r| r.before);
         for i in (0..len).rev() {
-            let (dy, du, delta) =
-                (load::<S>(&st.dy[i], v), load::<S>(&st.du[i], v), load::<S>(&st.delta[i], v));
-            let (mut d_du, mut d_decay) = (load::<S>(&st.d_du[i], v), load::<S>(&st.d_decay[i], v));
+            let (token, sums) = (&mut tokens[i], &mut sums[i]);
+            let (dy, du) = (load::<S>(&token.dy, sub), load::<S>(&token.du, sub));
+            let delta = load::<S>(&token.delta, sub);
+            let (mut d_du, mut d_decay) = (load::<S>(&token.d_du, sub), load::<S>(&token.d_decay, sub));
             let fresh = resets[i] != 0;
             for j in 0..QUAD {
                 let dh = s.mul_add_f32s(dy, s.splat_f32s(c[i][j]), carried[j]);
-                let sum = if FIRST { zero } else { load::<S>(&st.dc[i][j], sub) };
-                store::<S>(&mut st.dc[i][j], sub, s.mul_add_f32s(dy, replay.states[i + 1][j], sum));
-                let sum = if FIRST { zero } else { load::<S>(&st.db[i][j], sub) };
-                store::<S>(&mut st.db[i][j], sub, s.mul_add_f32s(dh, du, sum));
+                let Sums { db, dc } = &mut sums[j];
+                let sum = if FIRST { zero } else { load::<S>(dc, sub) };
+                store::<S>(dc, sub, s.mul_add_f32s(dy, after[j], sum));
+                let sum = if FIRST { zero } else { load::<S>(db, sub) };
+                store::<S>(db, sub, s.mul_add_f32s(dh, du, sum));
                 d_du = s.mul_add_f32s(dh, s.splat_f32s(b[i][j]), d_du);
-                carried[j] = s.mul_f32s(dh, replay.decays[i][j]);
+                let Replayed { decay, before } = replay[i][j];
+                carried[j] = s.mul_f32s(dh, decay);
                 if fresh {
                     // The state before a document's first token is zero and takes no gradient.
                     carried[j] = zero;
                 } else {
-                    let dx = s.mul_f32s(carried[j], replay.states[i][j]);
+                    let dx = s.mul_f32s(carried[j], before);
                     d_decay = s.mul_add_f32s(dx, a2[j], d_decay);
                     da[j] = s.mul_add_f32s(dx, delta, da[j]);
                 }
             }
-            store::<S>(&mut st.d_du[i], v, d_du);
-            store::<S>(&mut st.d_decay[i], v, d_decay);
+            after = replay[i].map(|r| r.before);
+            store::<S>(&mut tokens[i].d_du, sub, d_du);
+            store::<S>(&mut tokens[i].d_decay, sub, d_decay);
         }
         for j in 0..QUAD {
             store::<S>(&mut dh_rows[j], sub, carried[j]);
@@ -214,23 +223,22 @@ impl ScanBwd<'_> {
     #[inline(always)]
     fn finish<S: Simd>(&mut self, s: S, t: usize, len: usize) {
         let input = &self.input;
-        let st = &*self.scratch.stage;
         let skip = input.of_group(&input.weights.skip);
         let ln2 = s.splat_f32s(std::f32::consts::LN_2);
         let (d_skip, d_bias) = self.d_skip_bias.split_at_mut(GROUP);
         for i in (0..len).rev() {
             let at = (t + i) * GROUP;
             let u = input.tile(input.u, t + i);
-            let [g, dz, du_out, draw_out] =
-                [&mut self.g, &mut self.dz, &mut self.du, &mut self.draw].map(|out| &mut out[at..at + GROUP]);
+            let (g, dz) = (&mut self.g[at..at + GROUP], &mut self.dz[at..at + GROUP]);
+            let (du_out, draw_out) = (&mut self.du[at..at + GROUP], &mut self.draw[at..at + GROUP]);
             for v in 0..input.vectors::<S>() {
-                let (delta, dy, y) =
-                    (load::<S>(&st.delta[i], v), load::<S>(&st.dy[i], v), load::<S>(&st.y[i], v));
-                let (gate, dg_slope) = (load::<S>(&st.gate[i], v), load::<S>(&st.dg_slope[i], v));
-                let (d_du, d_decay) = (load::<S>(&st.d_du[i], v), load::<S>(&st.d_decay[i], v));
-                let u = load::<S>(u, v);
-                store::<S>(g, v, s.mul_f32s(y, gate));
-                store::<S>(dz, v, s.mul_f32s(y, dg_slope));
+                let (k, sub) = split::<S>(v);
+                let token = &self.scratch.stage[k][i];
+                let (u, delta) = (load::<S>(u, v), load::<S>(&token.delta, sub));
+                let (dy, y) = (load::<S>(&token.dy, sub), load::<S>(&token.y, sub));
+                let (d_du, d_decay) = (load::<S>(&token.d_du, sub), load::<S>(&token.d_decay, sub));
+                store::<S>(g, v, s.mul_f32s(y, load::<S>(&token.gate, sub)));
+                store::<S>(dz, v, s.mul_f32s(y, load::<S>(&token.dg_slope, sub)));
                 let du = s.mul_add_f32s(d_du, delta, s.mul_f32s(dy, load::<S>(skip, v)));
                 store::<S>(du_out, v, du);
                 let d_delta = s.mul_add_f32s(d_decay, ln2, s.mul_f32s(d_du, u));
@@ -249,12 +257,11 @@ impl ScanBwd<'_> {
     fn reduce(&mut self, n: usize, t: usize, len: usize) {
         let d_state = self.input.dims.d_state;
         let count = QUAD.min(d_state - n);
-        let st = &*self.scratch.stage;
-        for i in 0..len {
+        for (i, sums) in self.scratch.sums.iter().enumerate().take(len) {
             let out = &mut self.dbc[(t + i) * 2 * d_state..][..2 * d_state];
-            for j in 0..count {
-                out[n + j] = fold(&st.db[i][j]);
-                out[d_state + n + j] = fold(&st.dc[i][j]);
+            for (j, sums) in sums.iter().enumerate().take(count) {
+                out[n + j] = fold(&sums.db);
+                out[d_state + n + j] = fold(&sums.dc);
             }
         }
     }
@@ -274,8 +281,8 @@ impl WithSimd for ScanBwd<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
         let d = self.input.dims;
-        let zero = [s.splat_f32s(0.0); QUAD];
-        let mut replay = Replay { decays: [zero; CHUNK], states: [zero; CHUNK + 1] };
+        let zero = s.splat_f32s(0.0);
+        let mut replay: Replay<S> = [[Replayed { decay: zero, before: zero }; QUAD]; CHUNK + 1];
         self.scratch.dh.fill([0.0; LANES]);
         self.da.fill(0.0);
         self.d_skip_bias.fill(0.0);
