@@ -3,7 +3,7 @@
 use super::block_fwd::{Activations, ScanView, Scratch, conv_input};
 use super::conv::{ConvBwd, ConvInput, ConvInputGrad};
 use super::derived::{LayerWeights, Transposed};
-use super::dims::{Dims, GROUP, LANES, ROWS, row_task, tile_row};
+use super::dims::{Dims, GROUP, LANES, ROWS, row_task};
 use super::gemm::{Layout, Matrix, OUTER_ROWS, Out, Outer, Rows};
 use super::norm::{NormAgain, NormBwd};
 use super::pool::Slots;
@@ -17,26 +17,25 @@ pub(super) struct BwdBuffers {
     /// Gradient of the residual stream, `[tokens, d_model]`, and the same tiled.
     pub dr: Vec<f32>,
     pub dr_tiled: Vec<f32>,
-    /// Gradient of the gated output, then the gated output itself, tiled `[tokens, d_inner]`.
+    /// Gradient of the gated output, tiled `[tokens, d_inner]`.
     pub dg: Vec<f32>,
     /// Gradient of the convolution's output, tiled `[tokens, d_inner]`.
     pub dc: Vec<f32>,
-    /// Tiled `[tokens, dx | dz]`.
-    pub dxz: Vec<f32>,
+    /// Gradient of the convolution's input, tiled `[tokens, d_inner]`.
+    pub dx: Vec<f32>,
     /// Tiled `[tokens, q_cols]`.
     pub dq: Vec<f32>,
     /// Normalised block input, tiled `[tokens, d_model]`.
     pub n: Vec<f32>,
-    /// By group, `[batch, group, seq, 64]` each.
-    pub gated: Vec<f32>,
+    /// What the scan leaves, `[group, tokens, 64]` each.
     pub du: Vec<f32>,
     pub draw: Vec<f32>,
     pub dz: Vec<f32>,
-    /// `[batch, group, seq, dB | dC]`.
+    /// `[group, tokens, dB | dC]`.
     pub dbc: Vec<f32>,
-    /// `[batch, group, block, states, lanes]`.
+    /// `[group, batch, block, states, lanes]`.
     pub da: Vec<f32>,
-    /// `[batch, group, dD | d dt_bias]`.
+    /// `[group, batch, dD | d dt_bias]`.
     pub d_skip_bias: Vec<f32>,
     /// `[row task, d_conv + 1, wide]`.
     pub conv_sums: Vec<f32>,
@@ -53,10 +52,9 @@ impl BwdBuffers {
             dr_tiled: zeros(d.tiled(d.d_model)),
             dg: zeros(wide),
             dc: zeros(wide),
-            dxz: zeros(2 * wide),
+            dx: zeros(wide),
             dq: zeros(d.tiled(d.q_cols)),
             n: zeros(d.tiled(d.d_model)),
-            gated: zeros(d.grouped()),
             du: zeros(d.grouped()),
             draw: zeros(d.grouped()),
             dz: zeros(d.grouped()),
@@ -70,8 +68,8 @@ impl BwdBuffers {
 
     pub fn len(&self) -> usize {
         let narrow = self.dr.len() + self.dr_tiled.len() + self.n.len() + self.dq.len();
-        let wide = self.dg.len() + self.dc.len() + self.dxz.len();
-        let grouped = self.gated.len() + self.du.len() + self.draw.len() + self.dz.len() + self.dbc.len();
+        let wide = self.dg.len() + self.dc.len() + self.dx.len();
+        let grouped = self.du.len() + self.draw.len() + self.dz.len() + self.dbc.len();
         let sums = self.da.len() + self.d_skip_bias.len() + self.conv_sums.len() + self.norm_sums.len();
         narrow + wide + grouped + sums
     }
@@ -93,7 +91,7 @@ pub(super) struct NormOf<'a> {
 }
 
 /// Through in_proj and norm of the upper block, then through out_proj of the lower (where there is one).
-/// Leaves `dr`, `dg`, and of the upper block `dxz`, `n`; the norm's sums a row task in `norm_sums`.
+/// Leaves `dr`, `dg`, and of the upper block `dx`, `n`; the norm's sums a row task in `norm_sums`.
 pub(super) fn projections(
     d: &Dims,
     slots: &Slots<Scratch>,
@@ -104,11 +102,11 @@ pub(super) fn projections(
 ) {
     let (dm, narrow, wide) = (d.d_model, row_task(d.d_model), row_task(d.d_inner));
     let (plain, tiled) = (Layout::rows(dm), Layout::TILED);
-    let BwdBuffers { dr, dr_tiled, dg, dc, dxz, n, dz, norm_sums, .. } = buf;
+    let BwdBuffers { dr, dr_tiled, dg, dc, dx, n, dz, norm_sums, .. } = buf;
     let rows = dr.par_chunks_mut(ROWS * dm).zip(dr_tiled.par_chunks_mut(narrow));
-    let rows = rows.zip(dg.par_chunks_mut(wide)).zip(dxz.par_chunks_mut(2 * wide));
+    let rows = rows.zip(dg.par_chunks_mut(wide)).zip(dx.par_chunks_mut(wide));
     let rows = rows.zip(n.par_chunks_mut(narrow)).zip(norm_sums.par_chunks_mut(dm));
-    rows.enumerate().for_each(|(task, (((((dr, dr_tiled), dg), dxz), n), d_weight))| {
+    rows.enumerate().for_each(|(task, (((((dr, dr_tiled), dg), dx), n), d_weight))| {
         let (first, rows) = (task * ROWS, dr.len() / dm);
         let x = &norm.residual[first * dm..][..rows * dm];
         let rstd = &norm.rstd[first..][..rows];
@@ -119,11 +117,12 @@ pub(super) fn projections(
                 NormBwd { x, weight, rstd, dy, dx: dr, accumulate: false, d_weight }.run();
             }
             Upper::Block { conv, transposed } => slots.with(|scratch| {
-                ConvInputGrad { input: *conv, task, rows, dc, dx: dxz }.run();
-                d.gather(dz, task, &mut dxz[wide..]);
+                ConvInputGrad { input: *conv, task, rows, dc, dx }.run();
                 let dy = &mut scratch.narrow[..rows * dm];
-                let b = &transposed.in_proj;
-                Rows { a: dxz, la: tiled, rows, b, c: dy, lc: plain, out: Out::Set }.run();
+                let t = transposed;
+                Rows { a: dx, la: tiled, rows, b: &t.in_proj_x, c: dy, lc: plain, out: Out::Set }.run();
+                let (a, la) = (&dz[first * GROUP..], Layout::grouped(d.tokens));
+                Rows { a, la, rows, b: &t.in_proj_z, c: dy, lc: plain, out: Out::Add }.run();
                 NormAgain { x, weight, rstd, y: n, layout: tiled }.run();
                 NormBwd { x, weight, rstd, dy, dx: dr, accumulate: true, d_weight }.run();
             }),
@@ -147,15 +146,16 @@ pub(super) fn to_tiles(x: &[f32], width: usize, tiles: &mut [f32]) {
     }
 }
 
-/// The scan of every (batch row, group), from the kept states.
+/// The scan of every (batch row, group), from the kept states; writes the gated output again.
 pub(super) fn scan(
     d: &Dims,
     slots: &Slots<Scratch>,
     buf: &mut BwdBuffers,
+    gated: &mut [f32],
     view: &ScanView<'_>,
     kept: &[f32],
 ) {
-    let BwdBuffers { dg, gated, du, draw, dz, dbc, da, d_skip_bias, .. } = buf;
+    let BwdBuffers { dg, du, draw, dz, dbc, da, d_skip_bias, .. } = buf;
     let (size, kept_size) = (d.seq * GROUP, d.chunks * d.group_state());
     let tasks = gated.par_chunks_mut(size).zip(du.par_chunks_mut(size)).zip(draw.par_chunks_mut(size));
     let tasks = tasks.zip(dz.par_chunks_mut(size)).zip(dbc.par_chunks_mut(d.seq * 2 * d.d_state));
@@ -163,48 +163,43 @@ pub(super) fn scan(
     tasks.enumerate().for_each(|(i, ((((((g, du), draw), dz), dbc), da), d_skip_bias))| {
         slots.with(|scratch| {
             let Some(scratch) = &mut scratch.scan_bwd else { return };
-            let input = view.at(d, i / d.groups, i % d.groups);
+            let input = view.at(d, i % d.batch, i / d.batch);
             let kept = &kept[i * kept_size..][..kept_size];
             ScanBwd { input, kept, dg, g, du, draw, dz, dbc, da, d_skip_bias, scratch }.run();
         });
     });
 }
 
-/// Through dt_proj, x_proj and the convolution. Leaves `dq`, `dc`, the gated output in `dg`, and the gradient of Δ
-/// before softplus in `acts.delta`.
+/// Through dt_proj, x_proj and the convolution. Leaves `dq` and `dc`.
 pub(super) fn convolve(
     d: &Dims,
     buf: &mut BwdBuffers,
     (weights, transposed): (&LayerWeights, &Transposed),
-    (history, reach): (&[f32], &[u8]),
-    acts: &mut Activations,
+    (history, reset): (&[f32], &[u8]),
+    acts: &Activations,
 ) {
-    let (wide, la, lc) = (row_task(d.d_inner), Layout::TILED, Layout::TILED);
-    let BwdBuffers { dg, dc, dq, gated, du, draw, dbc, conv_sums, .. } = buf;
-    let Activations { xz, delta, .. } = acts;
-    let input = conv_input(d, weights, xz, history, reach);
-    let rows =
-        dc.par_chunks_mut(wide).zip(dq.par_chunks_mut(row_task(d.q_cols))).zip(dg.par_chunks_mut(wide));
-    let rows = rows.zip(delta.par_chunks_mut(wide)).zip(conv_sums.par_chunks_mut((d.d_conv + 1) * d.wide()));
-    rows.enumerate().for_each(|(task, ((((dc, dq), dg), draw_tiles), sums))| {
-        let rows = ROWS.min(d.tokens - task * ROWS);
-        d.gather(gated, task, dg);
-        d.gather(draw, task, draw_tiles);
-        d.gather(du, task, dc);
+    let (wide, tiled) = (row_task(d.d_inner), Layout::TILED);
+    let BwdBuffers { dc, dq, du, draw, dbc, conv_sums, .. } = buf;
+    let input = conv_input(d, weights, &acts.xz, history, reset);
+    let rows = dc.par_chunks_mut(wide).zip(dq.par_chunks_mut(row_task(d.q_cols)));
+    let rows = rows.zip(conv_sums.par_chunks_mut((d.d_conv + 1) * d.wide()));
+    rows.enumerate().for_each(|(task, ((dc, dq), sums))| {
+        let (first, rows) = (task * ROWS, ROWS.min(d.tokens - task * ROWS));
         for r in 0..rows {
-            fold_groups(d, dbc, task * ROWS + r, r, dq);
+            fold_groups(d, dbc, first + r, r, dq);
         }
-        let b = &transposed.dt_proj;
-        Rows { a: draw_tiles, la, rows, b, c: dq, lc, out: Out::Set }.run();
-        Rows { a: dq, la, rows, b: &transposed.x_proj, c: dc, lc, out: Out::Add }.run();
+        let (a, la) = (&draw[first * GROUP..], Layout::grouped(d.tokens));
+        Rows { a, la, rows, b: &transposed.dt_proj, c: dq, lc: tiled, out: Out::Set }.run();
+        d.gather(du, task, dc);
+        Rows { a: dq, la: tiled, rows, b: &transposed.x_proj, c: dc, lc: tiled, out: Out::Add }.run();
         ConvBwd { input, task, rows, d: dc, sums }.run();
     });
 }
 
 /// dB and dC of token `m`, row `r` of the tiles: the groups' parts, in order.
 fn fold_groups(d: &Dims, dbc: &[f32], m: usize, r: usize, dq: &mut [f32]) {
-    let (b, t, cols) = (m / d.seq, m % d.seq, 2 * d.d_state);
-    let part = |g: usize| &dbc[((b * d.groups + g) * d.seq + t) * cols..][..cols];
+    let cols = 2 * d.d_state;
+    let part = |g: usize| &dbc[(g * d.tokens + m) * cols..][..cols];
     let mut done = 0;
     Layout::TILED.pieces_mut(dq, r, d.q_cols, |piece| {
         // The dt columns come from a product.
@@ -267,6 +262,7 @@ fn jobs<'a>(
 pub(super) fn inner_weights(
     d: &Dims,
     buf: &BwdBuffers,
+    gated: &[f32],
     acts: &Activations,
     layer: &LayerParams,
     grads: &mut [f32],
@@ -275,8 +271,8 @@ pub(super) fn inner_weights(
     let tiled = |x, cols: usize| Matrix::tiled(x, cols.div_ceil(GROUP), 0);
     let [x_proj, dt_proj, out_proj] = tensors(grads, [layer.x_proj, layer.dt_proj, layer.out_proj]);
     let x = jobs(tiled(&acts.u, di), tiled(&buf.dq, qc), qc, x_proj);
-    let dt = jobs(Matrix::rows(&acts.q, qc), tiled(&acts.delta, di), di, dt_proj);
-    let out = jobs(tiled(&buf.dg, di), tiled(&buf.dr_tiled, dm), dm, out_proj);
+    let dt = jobs(Matrix::rows(&acts.q, qc), Matrix::grouped(&buf.draw, d.tokens), di, dt_proj);
+    let out = jobs(Matrix::grouped(gated, d.tokens), tiled(&buf.dr_tiled, dm), dm, out_proj);
     out.chain(x).chain(dt).for_each(|job| job.run(d.tokens));
     if let Some(span) = layer.out_proj_bias {
         add_rows(&buf.dr, dm, span.of_mut(grads));
@@ -285,26 +281,20 @@ pub(super) fn inner_weights(
 
 /// Weight gradient of in_proj, and the norm's.
 pub(super) fn outer_weights(d: &Dims, buf: &BwdBuffers, layer: &LayerParams, grads: &mut [f32]) {
-    let (dm, di, groups) = (d.d_model, d.d_inner, d.groups);
+    let (dm, di) = (d.d_model, d.d_inner);
     let ldc = 2 * di;
+    let halves = [Matrix::tiled(&buf.dx, d.groups, 0), Matrix::grouped(&buf.dz, d.tokens)];
     let n = Matrix::tiled(&buf.n, dm.div_ceil(GROUP), 0);
     let chunks = layer.in_proj.of_mut(grads).par_chunks_mut(OUTER_ROWS * ldc).enumerate();
     chunks.for_each(|(i, out)| {
-        for half in 0..2 {
-            let y = Matrix::tiled(&buf.dxz, 2 * groups, half * groups);
+        for (half, y) in halves.into_iter().enumerate() {
             let out = &mut out[half * di..];
             Job { x: n, first: i * OUTER_ROWS, y, cols: di, ldc, out }.run(d.tokens);
         }
     });
     if let Some(span) = layer.in_proj_bias {
-        let out = span.of_mut(grads);
-        for m in 0..d.tokens {
-            for (half, out) in out.chunks_exact_mut(di).enumerate() {
-                for (g, out) in out.chunks_mut(GROUP).enumerate() {
-                    let row = &buf.dxz[tile_row(m, half * groups + g, 2 * groups)..];
-                    out.iter_mut().zip(row).for_each(|(o, v)| *o += v);
-                }
-            }
+        for (y, out) in halves.into_iter().zip(span.of_mut(grads).chunks_exact_mut(di)) {
+            y.add_rows(d.tokens, out);
         }
     }
     add_rows(&buf.norm_sums, dm, layer.norm.of_mut(grads));
@@ -346,7 +336,7 @@ pub(super) fn vectors(
     }
     let tasks = buf.d_skip_bias.chunks_exact(2 * GROUP).zip(buf.da.chunks_exact(d.group_state()));
     for (i, (parts, da)) in tasks.enumerate() {
-        let first = i % d.groups * GROUP;
+        let first = i / d.batch * GROUP;
         let channels = GROUP.min(d.d_inner - first);
         let (skip, bias) = parts.split_at(GROUP);
         for (span, part) in [(layer.d, skip), (layer.dt_bias, bias)] {

@@ -13,8 +13,6 @@ use rayon::prelude::*;
 /// Working memory of one thread.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    /// Tiles of `[ROWS, d_inner]`.
-    pub wide: Vec<f32>,
     /// `[ROWS, d_model]`.
     pub narrow: Vec<f32>,
     pub scan_fwd: Box<ScanFwdScratch>,
@@ -24,7 +22,6 @@ pub(super) struct Scratch {
 impl Scratch {
     pub fn new(d: &Dims, train: bool) -> Self {
         Self {
-            wide: vec![0.0; row_task(d.d_inner)],
             narrow: vec![0.0; ROWS * d.d_model],
             scan_fwd: Box::new(ScanFwdScratch::new(d.states)),
             scan_bwd: train.then(|| ScanBwdScratch::new(d.states)),
@@ -33,7 +30,7 @@ impl Scratch {
 
     pub fn len(&self) -> usize {
         let scan = self.scan_bwd.as_ref().map_or(0, ScanBwdScratch::len);
-        self.wide.len() + self.narrow.len() + self.scan_fwd.len() + scan
+        self.narrow.len() + self.scan_fwd.len() + scan
     }
 }
 
@@ -66,7 +63,7 @@ impl Activations {
 /// What came out of the block before: the residual it read, its gated output, its out_proj.
 pub(super) struct Previous<'a> {
     pub residual: &'a [f32],
-    /// `[batch, group, seq, 64]`.
+    /// `[group, tokens, 64]`.
     pub gated: &'a [f32],
     pub out_proj: &'a Packed,
     pub out_proj_bias: Option<&'a [f32]>,
@@ -100,7 +97,7 @@ pub(super) fn projections(
     rows.zip(out.par_chunks_mut(task)).enumerate().for_each(|(i, ((r, rstd), out))| {
         slots.with(|scratch| {
             if let Some(previous) = previous {
-                add_block_output(d, previous, i, r, &mut scratch.wide);
+                add_block_output(d, previous, i * ROWS, r);
             }
             let rows = rstd.len();
             match weights {
@@ -121,17 +118,17 @@ pub(super) fn in_proj(weights: &LayerWeights, (n, la): (&[f32], Layout), rows: u
     Rows { a: n, la, rows, b: &weights.in_proj, c: xz, lc: Layout::TILED, out }.run();
 }
 
-fn add_block_output(d: &Dims, previous: &Previous<'_>, task: usize, r: &mut [f32], wide: &mut [f32]) {
+fn add_block_output(d: &Dims, previous: &Previous<'_>, first: usize, r: &mut [f32]) {
     let dm = d.d_model;
-    d.gather(previous.gated, task, wide);
-    r.copy_from_slice(&previous.residual[task * ROWS * dm..][..r.len()]);
+    r.copy_from_slice(&previous.residual[first * dm..][..r.len()]);
     if let Some(bias) = previous.out_proj_bias {
         for row in r.chunks_exact_mut(dm) {
             row.iter_mut().zip(bias).for_each(|(r, b)| *r += b);
         }
     }
-    let (rows, la, lc) = (r.len() / dm, Layout::TILED, Layout::rows(dm));
-    Rows { a: wide, la, rows, b: previous.out_proj, c: r, lc, out: Out::Add }.run();
+    let (rows, a) = (r.len() / dm, &previous.gated[first * GROUP..]);
+    let (la, lc) = (Layout::grouped(d.tokens), Layout::rows(dm));
+    Rows { a, la, rows, b: previous.out_proj, c: r, lc, out: Out::Add }.run();
 }
 
 /// Convolution, x_proj, dt_proj and step sizes from `acts.xz`.
@@ -139,11 +136,11 @@ pub(super) fn convolve(
     d: &Dims,
     weights: &LayerWeights,
     history: &[f32],
-    reach: &[u8],
+    reset: &[u8],
     acts: &mut Activations,
 ) {
     let Activations { xz, u, q, delta } = acts;
-    let input = conv_input(d, weights, xz, history, reach);
+    let input = conv_input(d, weights, xz, history, reset);
     let tiles = row_task(d.d_inner);
     let rows = u.par_chunks_mut(tiles).zip(q.par_chunks_mut(ROWS * d.q_cols));
     rows.zip(delta.par_chunks_mut(tiles)).enumerate().for_each(|(task, ((u, q), delta))| {
@@ -161,19 +158,19 @@ pub(super) fn conv_input<'a>(
     weights: &'a LayerWeights,
     xz: &'a [f32],
     history: &'a [f32],
-    reach: &'a [u8],
+    reset: &'a [u8],
 ) -> ConvInput<'a> {
     let (taps, bias) = (&weights.taps, &weights.conv_bias);
-    ConvInput { xz, history, reach, taps, bias, seq: d.seq, groups: d.groups }
+    ConvInput { xz, history, reset, taps, bias, seq: d.seq, groups: d.groups }
 }
 
 /// Where a scan writes.
 pub(super) struct ScanOut<'a> {
-    /// `[batch, group, seq, 64]`.
+    /// `[group, tokens, 64]`.
     pub gated: &'a mut [f32],
-    /// State after the window, `[batch, group, block, states, lanes]`.
+    /// State after the window, `[group, batch, block, states, lanes]`.
     pub h: &'a mut [f32],
-    /// States before each chunk, `[batch, group, chunk, block, states, lanes]`, or empty.
+    /// States before each chunk, `[group, batch, chunk, block, states, lanes]`, or empty.
     pub kept: &'a mut [f32],
 }
 
@@ -196,7 +193,7 @@ impl<'a> ScanView<'a> {
 pub(super) fn scan(d: &Dims, slots: &Slots<Scratch>, view: &ScanView<'_>, ssm: &[f32], out: ScanOut<'_>) {
     let state = d.d_inner * d.d_state;
     let task = |i: usize, y: &mut [f32], h: &mut [f32], kept: Option<&mut [f32]>| {
-        let (batch, group) = (i / d.groups, i % d.groups);
+        let (group, batch) = (i / d.batch, i % d.batch);
         slots.with(|scratch| {
             let input = view.at(d, batch, group);
             let h_in = &ssm[batch * state..][..state];

@@ -1,10 +1,16 @@
 //! Causal depthwise convolution and silu, with carried samples and document starts.
+//!
+//! The last d_conv samples of a vector of channels slide through registers, so each sample is loaded once a pass. A
+//! document's start clears them: what lies before it counts as zero, as before a fresh sequence.
 
 use super::dims::{Channels, GROUP, ROWS, TILE, channels, tile_row};
 use super::gemm::{load, store};
 use super::math;
 use crate::config::MAX_D_CONV;
 use pulp::{Arch, Simd, WithSimd};
+
+/// The width that public models use; it gets registers of its own.
+const COMMON: usize = 4;
 
 /// What both directions read. Tokens are those of the whole pass.
 #[derive(Clone, Copy)]
@@ -13,8 +19,8 @@ pub(super) struct ConvInput<'a> {
     pub xz: &'a [f32],
     /// Samples before the window, `[batch, d_conv - 1, wide]`, oldest first.
     pub history: &'a [f32],
-    /// Samples back that each token may see: less than d_conv - 1 shortly after a document's start.
-    pub reach: &'a [u8],
+    /// `[batch, seq]`, nonzero at the first token of a document.
+    pub reset: &'a [u8],
     /// `[d_conv, wide]` by lag.
     pub taps: &'a [f32],
     pub bias: &'a [f32],
@@ -22,10 +28,40 @@ pub(super) struct ConvInput<'a> {
     pub groups: usize,
 }
 
-/// The samples that a token sees, by lag.
-struct Samples<'a> {
-    by_lag: [&'a Channels; MAX_D_CONV],
-    count: usize,
+/// Vector `v` of group `g`, and the taps' vectors by lag.
+struct Lane<S: Simd, const N: usize> {
+    g: usize,
+    v: usize,
+    lags: usize,
+    taps: [S::f32s; N],
+}
+
+/// The last samples (or the next gradients), by distance.
+struct Window<S: Simd, const N: usize> {
+    by_lag: [S::f32s; N],
+    lags: usize,
+}
+
+impl<S: Simd, const N: usize> Window<S, N> {
+    #[inline(always)]
+    fn new(s: S, lags: usize) -> Self {
+        Self { by_lag: [s.splat_f32s(0.0); N], lags }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, x: S::f32s) {
+        for lag in (1..self.lags).rev() {
+            self.by_lag[lag] = self.by_lag[lag - 1];
+        }
+        self.by_lag[0] = x;
+    }
+
+    #[inline(always)]
+    fn clear(&mut self, s: S) {
+        for x in &mut self.by_lag[..self.lags] {
+            *x = s.splat_f32s(0.0);
+        }
+    }
 }
 
 impl<'a> ConvInput<'a> {
@@ -33,8 +69,13 @@ impl<'a> ConvInput<'a> {
         self.taps.len() / (self.groups * GROUP)
     }
 
-    fn tap(&self, lag: usize, g: usize) -> &'a Channels {
-        channels(self.taps, (lag * self.groups + g) * GROUP)
+    #[inline(always)]
+    fn lane<S: Simd, const N: usize>(&self, s: S, lags: usize, g: usize, v: usize) -> Lane<S, N> {
+        let mut taps = [s.splat_f32s(0.0); N];
+        for (lag, tap) in taps.iter_mut().enumerate().take(lags) {
+            *tap = load::<S>(channels(self.taps, (lag * self.groups + g) * GROUP), v);
+        }
+        Lane { g, v, lags, taps }
     }
 
     /// Sample of token `t` of batch row `b`; negative times lie in the history.
@@ -50,25 +91,50 @@ impl<'a> ConvInput<'a> {
         }
     }
 
+    /// What token `m` sees of the tokens before it.
     #[inline(always)]
-    fn samples(&self, m: usize, g: usize) -> Samples<'a> {
-        let (b, t) = (m / self.seq, m % self.seq);
-        let count = usize::from(self.reach[m]) + 1;
-        let mut by_lag = [const { &[0.0; GROUP] }; MAX_D_CONV];
-        for (lag, out) in by_lag.iter_mut().take(count).enumerate() {
-            *out = self.sample(b, t as isize - lag as isize, g);
+    fn window_before<S: Simd, const N: usize>(&self, s: S, m: usize, lane: &Lane<S, N>) -> Window<S, N> {
+        let (b, t) = (m / self.seq, (m % self.seq) as isize);
+        let mut window = Window::new(s, lane.lags);
+        for t in t + 1 - lane.lags as isize..t {
+            if usize::try_from(t).is_ok_and(|t| self.reset[b * self.seq + t] != 0) {
+                window.clear(s);
+            }
+            window.push(load::<S>(self.sample(b, t, lane.g), lane.v));
         }
-        Samples { by_lag, count }
+        window
     }
 
-    /// Vector `v` of the convolution, oldest sample first.
+    /// Calls `f` with each of the rows of row task `task`, in order, and the convolution and samples there.
     #[inline(always)]
-    fn pre<S: Simd>(&self, s: S, samples: &Samples<'_>, g: usize, v: usize) -> S::f32s {
-        let mut acc = load::<S>(channels(self.bias, g * GROUP), v);
-        for lag in (0..samples.count).rev() {
-            acc = s.mul_add_f32s(load::<S>(self.tap(lag, g), v), load::<S>(samples.by_lag[lag], v), acc);
+    fn each_row<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        (task, rows): (usize, usize),
+        lane: &Lane<S, N>,
+        mut f: impl FnMut(usize, S::f32s, &Window<S, N>),
+    ) {
+        let first = task * ROWS;
+        let bias = load::<S>(channels(self.bias, lane.g * GROUP), lane.v);
+        let tile = &self.xz[tile_row(first, lane.g, 2 * self.groups)..][..TILE];
+        let resets = &self.reset[first..first + rows];
+        let mut window = self.window_before(s, first, lane);
+        let mut next_row = (first / self.seq + 1) * self.seq;
+        for ((r, x), &reset) in tile.as_chunks::<GROUP>().0.iter().enumerate().zip(resets) {
+            if first + r == next_row {
+                window = self.window_before(s, next_row, lane);
+                next_row += self.seq;
+            }
+            if reset != 0 {
+                window.clear(s);
+            }
+            window.push(load::<S>(x, lane.v));
+            let mut acc = bias;
+            for lag in (0..lane.lags).rev() {
+                acc = s.mul_add_f32s(lane.taps[lag], window.by_lag[lag], acc);
+            }
+            f(r, acc, &window);
         }
-        acc
     }
 }
 
@@ -85,6 +151,19 @@ impl ConvFwd<'_> {
     pub fn run(self) {
         Arch::new().dispatch(self);
     }
+
+    #[inline(always)]
+    fn lanes<S: Simd, const N: usize>(self, s: S, lags: usize) {
+        for (g, tile) in self.u.chunks_exact_mut(TILE).enumerate() {
+            let u = tile.as_chunks_mut::<GROUP>().0;
+            for v in 0..GROUP / S::F32_LANES {
+                let lane = self.input.lane::<S, N>(s, lags, g, v);
+                self.input.each_row(s, (self.task, self.rows), &lane, |r, pre, _| {
+                    store::<S>(&mut u[r], v, math::silu(s, pre));
+                });
+            }
+        }
+    }
 }
 
 impl WithSimd for ConvFwd<'_> {
@@ -92,14 +171,9 @@ impl WithSimd for ConvFwd<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let input = self.input;
-        for (g, tile) in self.u.chunks_exact_mut(TILE).enumerate() {
-            for (r, u) in tile.chunks_exact_mut(GROUP).take(self.rows).enumerate() {
-                let samples = input.samples(self.task * ROWS + r, g);
-                for v in 0..GROUP / S::F32_LANES {
-                    store::<S>(u, v, math::silu(s, input.pre(s, &samples, g, v)));
-                }
-            }
+        match self.input.lags() {
+            COMMON => self.lanes::<S, COMMON>(s, COMMON),
+            lags => self.lanes::<S, MAX_D_CONV>(s, lags),
         }
     }
 }
@@ -119,6 +193,30 @@ impl ConvBwd<'_> {
     pub fn run(self) {
         Arch::new().dispatch(self);
     }
+
+    #[inline(always)]
+    fn lanes<S: Simd, const N: usize>(self, s: S, lags: usize) {
+        let zero = s.splat_f32s(0.0);
+        let wide = self.input.groups * GROUP;
+        for (g, tile) in self.d.chunks_exact_mut(TILE).enumerate() {
+            let d = tile.as_chunks_mut::<GROUP>().0;
+            for v in 0..GROUP / S::F32_LANES {
+                let lane = self.input.lane::<S, N>(s, lags, g, v);
+                let (mut taps, mut bias) = ([zero; N], zero);
+                self.input.each_row(s, (self.task, self.rows), &lane, |r, pre, window| {
+                    let dc = s.mul_f32s(load::<S>(&d[r], v), math::silu_with_slope(s, pre).1);
+                    store::<S>(&mut d[r], v, dc);
+                    for lag in 0..lags {
+                        taps[lag] = s.mul_add_f32s(dc, window.by_lag[lag], taps[lag]);
+                    }
+                    bias = s.add_f32s(bias, dc);
+                });
+                for (lag, &sum) in taps[..lags].iter().chain([&bias]).enumerate() {
+                    store::<S>(&mut self.sums[lag * wide + g * GROUP..][..GROUP], v, sum);
+                }
+            }
+        }
+    }
 }
 
 impl WithSimd for ConvBwd<'_> {
@@ -126,27 +224,9 @@ impl WithSimd for ConvBwd<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let input = self.input;
-        let (wide, lags) = (input.groups * GROUP, input.lags());
-        self.sums.fill(0.0);
-        for (g, tile) in self.d.chunks_exact_mut(TILE).enumerate() {
-            for (r, d) in tile.chunks_exact_mut(GROUP).take(self.rows).enumerate() {
-                let samples = input.samples(self.task * ROWS + r, g);
-                for v in 0..GROUP / S::F32_LANES {
-                    let slope = math::silu_with_slope(s, input.pre(s, &samples, g, v)).1;
-                    let dc = s.mul_f32s(load::<S>(d, v), slope);
-                    store::<S>(d, v, dc);
-                    for lag in 0..samples.count {
-                        let sum = &mut self.sums[lag * wide + g * GROUP..][..GROUP];
-                        let x = load::<S>(samples.by_lag[lag], v);
-                        let next = s.mul_add_f32s(dc, x, load::<S>(sum, v));
-                        store::<S>(sum, v, next);
-                    }
-                    let sum = &mut self.sums[lags * wide + g * GROUP..][..GROUP];
-                    let next = s.add_f32s(load::<S>(sum, v), dc);
-                    store::<S>(sum, v, next);
-                }
-            }
+        match self.input.lags() {
+            COMMON => self.lanes::<S, COMMON>(s, COMMON),
+            lags => self.lanes::<S, MAX_D_CONV>(s, lags),
         }
     }
 }
@@ -166,6 +246,40 @@ impl ConvInputGrad<'_> {
     pub fn run(self) {
         Arch::new().dispatch(self);
     }
+
+    #[inline(always)]
+    fn lanes<S: Simd, const N: usize>(self, s: S, lags: usize) {
+        let ConvInput { reset, seq, groups, .. } = self.input;
+        let first = self.task * ROWS;
+        let end = first + self.rows;
+        let behind = (end + lags - 1).min(reset.len());
+        for g in 0..groups {
+            let dx = self.dx[g * TILE..][..TILE].as_chunks_mut::<GROUP>().0;
+            for v in 0..GROUP / S::F32_LANES {
+                let lane = self.input.lane::<S, N>(s, lags, g, v);
+                let mut window = Window::<S, N>::new(s, lags);
+                let mut row_start = (behind - 1) / seq * seq;
+                for m in (first..behind).rev() {
+                    // Nothing from the next batch row on, nor from the next document on, reaches back.
+                    let new_row = m + 1 == row_start;
+                    if new_row || (m + 1 < behind && reset[m + 1] != 0) {
+                        window.clear(s);
+                    }
+                    if new_row {
+                        row_start -= seq;
+                    }
+                    window.push(load::<S>(channels(self.dc, tile_row(m, g, groups)), v));
+                    if m < end {
+                        let mut acc = s.splat_f32s(0.0);
+                        for lag in 0..lags {
+                            acc = s.mul_add_f32s(lane.taps[lag], window.by_lag[lag], acc);
+                        }
+                        store::<S>(&mut dx[m - first], v, acc);
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl WithSimd for ConvInputGrad<'_> {
@@ -173,27 +287,9 @@ impl WithSimd for ConvInputGrad<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let ConvInput { reach, seq, groups, .. } = self.input;
-        for (g, tile) in self.dx.chunks_exact_mut(TILE).enumerate().take(groups) {
-            for (r, dx) in tile.chunks_exact_mut(GROUP).take(self.rows).enumerate() {
-                let m = self.task * ROWS + r;
-                let mut later = [const { (&[0.0; GROUP], &[0.0; GROUP]) }; MAX_D_CONV];
-                let mut count = 0;
-                for lag in 0..self.input.lags().min(seq - m % seq) {
-                    if usize::from(reach[m + lag]) >= lag {
-                        let dc = channels(self.dc, tile_row(m + lag, g, groups));
-                        later[count] = (self.input.tap(lag, g), dc);
-                        count += 1;
-                    }
-                }
-                for v in 0..GROUP / S::F32_LANES {
-                    let mut acc = s.splat_f32s(0.0);
-                    for (tap, dc) in &later[..count] {
-                        acc = s.mul_add_f32s(load::<S>(*tap, v), load::<S>(*dc, v), acc);
-                    }
-                    store::<S>(dx, v, acc);
-                }
-            }
+        match self.input.lags() {
+            COMMON => self.lanes::<S, COMMON>(s, COMMON),
+            lags => self.lanes::<S, MAX_D_CONV>(s, lags),
         }
     }
 }

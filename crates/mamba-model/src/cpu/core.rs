@@ -34,7 +34,7 @@ struct Kept {
     rstd: Vec<f32>,
     /// Samples before the window, `[batch, d_conv - 1, wide]`.
     history: Vec<f32>,
-    /// Scan states before each chunk, `[batch, group, chunk, block, states, lanes]`.
+    /// Scan states before each chunk, `[group, batch, chunk, block, states, lanes]`.
     states: Vec<f32>,
 }
 
@@ -66,7 +66,6 @@ pub(super) struct Core {
     gated: Vec<f32>,
     h: Vec<f32>,
     reset: Vec<u8>,
-    reach: Vec<u8>,
     /// Last document start of each batch row.
     last_start: Vec<Option<usize>>,
 }
@@ -92,7 +91,6 @@ impl Core {
             gated: Vec::new(),
             h: Vec::new(),
             reset: Vec::new(),
-            reach: Vec::new(),
             last_start: vec![None; dims.batch],
         };
         core.acts.resize_with(if mode == Mode::Keep { layers } else { 1 }, Activations::default);
@@ -119,7 +117,6 @@ impl Core {
         self.gated.resize(d.grouped(), 0.0);
         self.h.resize(states, 0.0);
         self.reset.resize(m, 0);
-        self.reach.resize(m, 0);
         match self.config.lm {
             Some(_) => self.input.ids.resize(m, 0),
             None => self.input.dense.resize(m * d.input_width, 0.0),
@@ -136,9 +133,7 @@ impl Core {
         let input = self.input.ids.capacity() + self.input.dense.capacity() + self.h.capacity();
         let scratch = self.slots.with(|s| s.len()) * self.slots.len();
         let bwd = self.bwd.as_ref().map_or(0, BwdBuffers::len);
-        4 * (acts + kept + rows + rest + input + scratch + bwd)
-            + self.reset.capacity()
-            + self.reach.capacity()
+        4 * (acts + kept + rows + rest + input + scratch + bwd) + self.reset.capacity()
     }
 
     /// A whole forward pass over checked inputs; `state` moves on.
@@ -168,7 +163,7 @@ impl Core {
         state: &mut RecurrentState,
         times: &mut PhaseTimes,
     ) {
-        let Self { dims: d, slots, table, residuals, acts, kept, gated, h, reset, reach, .. } = self;
+        let Self { dims: d, slots, table, residuals, acts, kept, gated, h, reset, .. } = self;
         let back = d.d_conv - 1;
         let weights = &derived.layers[l];
         let (conv_size, ssm_size) = (d.batch * d.d_inner * back, d.batch * d.d_inner * d.d_state);
@@ -192,17 +187,16 @@ impl Core {
         });
         times.time(Phase::Conv, || {
             conv::load_history(conv_state, d.d_inner, back, d.wide(), &mut kept.history);
-            block_fwd::convolve(d, weights, &kept.history, reach, acts);
+            block_fwd::convolve(d, weights, &kept.history, reset, acts);
         });
         times.time(Phase::Scan, || {
             let view = ScanView { weights, acts, reset };
             let out = ScanOut { gated, h, kept: &mut kept.states };
             block_fwd::scan(d, slots, &view, ssm_state, out);
-            let row_state = d.groups * d.group_state();
             ssm_state.par_chunks_mut(d.d_inner * d.d_state).enumerate().for_each(|(b, out)| {
-                super::scan_fwd::store_state(d, &h[b * row_state..][..row_state], out);
+                super::scan_fwd::store_state(d, h, b, out);
             });
-            let input = block_fwd::conv_input(d, weights, &acts.xz, &kept.history, reach);
+            let input = block_fwd::conv_input(d, weights, &acts.xz, &kept.history, reset);
             for (b, &last_start) in self.last_start.iter().enumerate() {
                 let size = d.d_inner * back;
                 conv::state_out(&input, b, last_start, &mut conv_state[b * size..][..size]);
@@ -257,20 +251,13 @@ impl Core {
     }
 
     fn set_resets(&mut self, reset: Option<&[u8]>) {
-        let (seq, back) = (self.dims.seq, self.dims.d_conv - 1);
         match reset {
             Some(mask) => self.reset.copy_from_slice(mask),
             None => self.reset.fill(0),
         }
-        for (b, reach) in self.reach.chunks_exact_mut(seq).enumerate() {
-            let mut start = None;
-            for (t, reach) in reach.iter_mut().enumerate() {
-                if self.reset[b * seq + t] != 0 {
-                    start = Some(t);
-                }
-                *reach = start.map_or(back, |s| back.min(t - s)) as u8;
-            }
-            self.last_start[b] = start;
+        let rows = self.reset.chunks_exact(self.dims.seq);
+        for (start, row) in self.last_start.iter_mut().zip(rows) {
+            *start = row.iter().rposition(|&r| r != 0);
         }
     }
 
@@ -293,7 +280,7 @@ impl Core {
 
     /// Norm and in_proj of block `l` (the final norm for the block past the last), out_proj of block `l - 1`.
     fn between_blocks_backward(&mut self, derived: &Derived, params: &[f32], d_temporal: &[f32], l: usize) {
-        let Self { dims: d, slots, table, residuals, acts, kept, reach, .. } = self;
+        let Self { dims: d, slots, table, residuals, acts, kept, reset, .. } = self;
         let Some(buf) = &mut self.bwd else { return };
         let lower = l.checked_sub(1).and_then(|i| derived.layers[i].transposed.as_ref());
         let residual = &residuals[l];
@@ -302,7 +289,7 @@ impl Core {
             Some(weights) => {
                 let Some(transposed) = &weights.transposed else { return };
                 let acts = at_or_last(acts, l);
-                let conv = block_fwd::conv_input(d, weights, &acts.xz, &kept[l].history, reach);
+                let conv = block_fwd::conv_input(d, weights, &acts.xz, &kept[l].history, reset);
                 (Upper::Block { conv, transposed }, table.layers[l].norm, &kept[l].rstd)
             }
         };
@@ -331,27 +318,27 @@ impl Core {
         if self.mode == Mode::Recompute {
             times.time(Phase::Conv, || self.recompute(&derived.layers[l], params, l));
         }
-        let Self { dims: d, slots, table, acts, kept, reset, reach, .. } = self;
+        let Self { dims: d, slots, table, acts, kept, gated, reset, .. } = self;
         let Some(buf) = &mut self.bwd else { return };
         let weights = &derived.layers[l];
         let Some(transposed) = &weights.transposed else { return };
         let (acts, kept, layer) = (at_or_last(acts, l), &kept[l], &table.layers[l]);
         times.time(Phase::ScanBackward, || {
             let view = ScanView { weights, acts, reset };
-            block_bwd::scan(d, slots, buf, &view, &kept.states);
+            block_bwd::scan(d, slots, buf, gated, &view, &kept.states);
         });
         times.time(Phase::ConvBackward, || {
-            block_bwd::convolve(d, buf, (weights, transposed), (&kept.history, reach), acts);
+            block_bwd::convolve(d, buf, (weights, transposed), (&kept.history, reset), acts);
         });
         times.time(Phase::WeightGradients, || {
-            block_bwd::inner_weights(d, buf, acts, layer, grads);
+            block_bwd::inner_weights(d, buf, gated, acts, layer, grads);
             block_bwd::vectors(d, buf, weights, layer, grads);
         });
     }
 
     /// The activations of block `l` again.
     fn recompute(&mut self, weights: &LayerWeights, params: &[f32], l: usize) {
-        let Self { dims: d, slots, table, residuals, acts, kept, reach, .. } = self;
+        let Self { dims: d, slots, table, residuals, acts, kept, reset, .. } = self;
         let (acts, kept, dm) = (at_or_last(acts, l), &kept[l], d.d_model);
         let weight = table.layers[l].norm.of(params);
         let residual = &residuals[l];
@@ -365,7 +352,7 @@ impl Core {
                 block_fwd::in_proj(weights, (n, layout), rows, xz);
             });
         });
-        block_fwd::convolve(d, weights, &kept.history, reach, acts);
+        block_fwd::convolve(d, weights, &kept.history, reset, acts);
     }
 
     /// Gradients of the embedding's lookup or of the input projection.

@@ -29,7 +29,9 @@ pub(super) struct LayerWeights {
 /// Packed transposes of a block's projections.
 #[derive(Debug, Default)]
 pub(super) struct Transposed {
-    pub in_proj: Packed,
+    /// The halves of in_proj that make x and z.
+    pub in_proj_x: Packed,
+    pub in_proj_z: Packed,
     pub x_proj: Packed,
     pub dt_proj: Packed,
     pub out_proj: Packed,
@@ -45,7 +47,8 @@ impl LayerWeights {
             dt_proj: Packed::new(dr, di),
             out_proj: Packed::new(di, dm),
             transposed: train.then(|| Transposed {
-                in_proj: Packed::new(w + di, dm),
+                in_proj_x: Packed::new(di, dm),
+                in_proj_z: Packed::new(di, dm),
                 x_proj: Packed::new(qc, di),
                 dt_proj: Packed::new(di, dr),
                 out_proj: Packed::new(dm, di),
@@ -72,8 +75,8 @@ impl LayerWeights {
         self.dt_proj.set((0, 0), layer.dt_proj.of(params), di, (dr, di));
         self.out_proj.set((0, 0), layer.out_proj.of(params), dm, (di, dm));
         if let Some(t) = &mut self.transposed {
-            t.in_proj.set_transposed((0, 0), in_proj, 2 * di, (di, dm));
-            t.in_proj.set_transposed((w, 0), &in_proj[di..], 2 * di, (di, dm));
+            t.in_proj_x.set_transposed((0, 0), in_proj, 2 * di, (di, dm));
+            t.in_proj_z.set_transposed((0, 0), &in_proj[di..], 2 * di, (di, dm));
             t.x_proj.set_transposed((0, 0), layer.x_proj.of(params), qc, (qc, di));
             t.dt_proj.set_transposed((0, 0), layer.dt_proj.of(params), di, (di, dr));
             t.out_proj.set_transposed((0, 0), layer.out_proj.of(params), dm, (dm, di));
@@ -98,10 +101,9 @@ impl LayerWeights {
     }
 
     fn len(&self) -> usize {
-        let t = self
-            .transposed
-            .as_ref()
-            .map_or(0, |t| t.in_proj.len() + t.x_proj.len() + t.dt_proj.len() + t.out_proj.len());
+        let t = self.transposed.as_ref().map_or(0, |t| {
+            t.in_proj_x.len() + t.in_proj_z.len() + t.x_proj.len() + t.dt_proj.len() + t.out_proj.len()
+        });
         let packed = self.in_proj.len() + self.x_proj.len() + self.dt_proj.len() + self.out_proj.len();
         let rows = self.taps.len() + self.conv_bias.len() + self.dt_bias.len() + self.skip.len();
         t + packed + rows + self.a2.len() * LANES + self.in_proj_bias.as_ref().map_or(0, Vec::len)

@@ -81,9 +81,9 @@ impl Dims {
         GROUP_BLOCKS * self.states * LANES
     }
 
-    /// Elements of a buffer `[batch, group, seq, 64]`.
+    /// Elements of a buffer `[group, tokens, 64]`.
     pub fn grouped(&self) -> usize {
-        self.batch * self.groups * self.seq * GROUP
+        self.groups * self.tokens * GROUP
     }
 
     /// Row tasks of a pass.
@@ -96,18 +96,12 @@ impl Dims {
         self.row_tasks() * row_task(cols)
     }
 
-    /// Copies the rows of row task `i` out of a `[batch, group, seq, 64]` buffer into its tiles.
-    pub fn gather(&self, grouped: &[f32], i: usize, tiles: &mut [f32]) {
-        let rows = ROWS.min(self.tokens - i * ROWS);
-        let mut done = 0;
-        while done < rows {
-            let (b, t) = ((i * ROWS + done) / self.seq, (i * ROWS + done) % self.seq);
-            let run = (rows - done).min(self.seq - t) * GROUP;
-            for (g, tile) in tiles.chunks_exact_mut(TILE).enumerate().take(self.groups) {
-                let from = ((b * self.groups + g) * self.seq + t) * GROUP;
-                tile[done * GROUP..][..run].copy_from_slice(&grouped[from..from + run]);
-            }
-            done += run / GROUP;
+    /// Copies the rows of row task `task` out of a `[group, tokens, 64]` buffer into its tiles.
+    pub fn gather(&self, grouped: &[f32], task: usize, tiles: &mut [f32]) {
+        let (first, rows) = (task * ROWS, ROWS.min(self.tokens - task * ROWS));
+        let groups = grouped.chunks_exact(self.tokens * GROUP);
+        for (tile, group) in tiles.chunks_exact_mut(TILE).zip(groups) {
+            tile[..rows * GROUP].copy_from_slice(&group[first * GROUP..][..rows * GROUP]);
         }
     }
 }

@@ -32,6 +32,11 @@ impl Layout {
         Self { cols: width, group: 0, row: width }
     }
 
+    /// `[column group, tokens, 64]`, from a row task's first row on.
+    pub const fn grouped(tokens: usize) -> Self {
+        Self { cols: GROUP, group: tokens * GROUP, row: GROUP }
+    }
+
     /// Row-major with `width` columns, rows `stride` apart.
     pub const fn spaced(width: usize, stride: usize) -> Self {
         Self { cols: width, group: 0, row: stride }
@@ -255,9 +260,30 @@ impl<'a> Matrix<'a> {
         Self { data: &data[first * TILE..], layout: Layout::TILED, task: groups * TILE }
     }
 
+    /// `[column group, tokens, 64]`.
+    pub fn grouped(data: &'a [f32], tokens: usize) -> Self {
+        Self { data, layout: Layout::grouped(tokens), task: TILE }
+    }
+
     /// Row-major with `width` columns.
     pub fn rows(data: &'a [f32], width: usize) -> Self {
         Self { data, layout: Layout::rows(width), task: ROWS * width }
+    }
+}
+
+impl Matrix<'_> {
+    /// Adds all rows to `out`, in order.
+    pub fn add_rows(&self, tokens: usize, out: &mut [f32]) {
+        for m in 0..tokens {
+            let at = m / ROWS * self.task;
+            let mut done = 0;
+            while done < out.len() {
+                let row = &self.data[at + self.layout.at(m % ROWS, done)..];
+                let len = self.layout.cols.min(out.len() - done);
+                out[done..done + len].iter_mut().zip(row).for_each(|(o, v)| *o += v);
+                done += len;
+            }
+        }
     }
 }
 
@@ -265,7 +291,7 @@ impl<'a> Matrix<'a> {
 pub(super) struct Outer<'a> {
     pub x: Matrix<'a>,
     pub first: usize,
-    /// Tiled.
+    /// Tiled or grouped.
     pub y: Matrix<'a>,
     pub tokens: usize,
     pub rows: usize,
@@ -289,7 +315,8 @@ impl Outer<'_> {
         for task in task..end {
             let len = ROWS.min(self.tokens - task * ROWS);
             let x = &self.x.data[task * self.x.task + layout.at(0, column)..];
-            let y = &self.y.data[task * self.y.task + j / GROUP * TILE..].as_chunks::<GROUP>().0[..len];
+            let y = &self.y.data[task * self.y.task + j / GROUP * self.y.layout.group..];
+            let y = &y.as_chunks::<GROUP>().0[..len];
             acc = match layout.row {
                 // A constant stride spares the inner loop its address arithmetic.
                 GROUP => outer_chain::<S, MR, NV>(s, acc, x, GROUP, y, lane),

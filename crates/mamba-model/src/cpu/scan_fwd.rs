@@ -282,12 +282,13 @@ impl WithSimd for ScanFwd<'_> {
     }
 }
 
-/// Transposes a state `[group, block, states, lanes]` out to `[d_inner, d_state]`.
-pub(super) fn store_state(d: &Dims, h: &[f32], out: &mut [f32]) {
+/// Transposes batch row `b` of a state `[group, batch, block, states, lanes]` out to `[d_inner, d_state]`.
+pub(super) fn store_state(d: &Dims, h: &[f32], b: usize, out: &mut [f32]) {
     for (c, row) in out.chunks_exact_mut(d.d_state).enumerate() {
-        let (block, lane) = (c / LANES, c % LANES);
+        let (group, block, lane) = (c / GROUP, c % GROUP / LANES, c % LANES);
+        let h = &h[(group * d.batch + b) * d.group_state() + block * d.states * LANES..];
         for (n, out) in row.iter_mut().enumerate() {
-            *out = h[(block * d.states + n) * LANES + lane];
+            *out = h[n * LANES + lane];
         }
     }
 }
