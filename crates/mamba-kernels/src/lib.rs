@@ -13,9 +13,12 @@ mod kernel;
 mod ptx_index;
 mod registry;
 
+pub mod conv;
 pub mod embedding;
+pub mod fold;
 pub mod gemm;
 pub mod loss;
+pub mod scan;
 
 pub use elem::{CppType, Elem};
 pub use error::{KernelError, Result};

@@ -1,0 +1,5 @@
+//! Ordered sums over parts: `kernels/fold`.
+
+mod parts;
+
+pub use parts::FoldParts;

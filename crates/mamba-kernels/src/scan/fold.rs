@@ -1,0 +1,45 @@
+use super::shape::ScanShape;
+use crate::elem::Elem;
+use crate::error::Result;
+use crate::kernel::{Kernel, Launch, Val, need};
+use mamba_cuda::{Dims, View, ViewMut};
+
+crate::kernel! {
+    /// Gradients of B and C from the backward's partials, in channel order.
+    pub struct FoldStates['a, T: Elem] = "scan_fold_states", |_this| format!("<{}>", T::CPP); {
+        /// What [`ScanBackward`](super::ScanBackward) left.
+        partial: View<'a, f32>,
+        /// `[tokens, states]`, `ld` apart; overwritten.
+        d_b: ViewMut<'a, T>,
+        /// As d_b.
+        d_c: ViewMut<'a, T>,
+        /// Number of tokens.
+        tokens: Val<i64>,
+        /// `ScanShape::channel_blocks`.
+        blocks: Val<i32>,
+        /// States.
+        states: Val<i32>,
+        /// `ScanShape::padded_states`.
+        padded: Val<i32>,
+        /// Elements between tokens of d_b and d_c.
+        ld: Val<i64>,
+    }
+    host: {
+        /// Sizes of the scan.
+        shape: ScanShape,
+    }
+}
+
+impl<T: Elem> Launch for FoldStates<'_, T> {
+    fn check(&self) -> Result<()> {
+        let s = &self.shape;
+        need(Self::NAME, "partial", self.partial.len(), s.partial_len())?;
+        need(Self::NAME, "d_b", self.d_b.len(), s.extent(self.ld.0 as usize, s.states))?;
+        need(Self::NAME, "d_c", self.d_c.len(), s.extent(self.ld.0 as usize, s.states))
+    }
+
+    fn dims(&self) -> Dims {
+        let cells = self.tokens.0 as u64 * 2 * self.padded.0 as u64;
+        Dims { grid: [cells.div_ceil(256).min(1 << 20) as u32, 1, 1], block: 256, shared: 0 }
+    }
+}

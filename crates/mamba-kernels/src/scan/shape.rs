@@ -1,0 +1,150 @@
+use crate::elem::{CppType, Elem};
+use crate::error::Result;
+use crate::kernel::{Val, ensure};
+use bytemuck::{Pod, Zeroable};
+use mamba_cuda::Dims;
+
+/// Most states of a channel.
+pub const MAX_STATES: usize = 256;
+/// Steps between saved states, `SCAN_CHUNK` in the kernels.
+const CHUNK: usize = 16;
+const THREADS: usize = 128;
+
+/// Sizes as the kernels take them; mirrors `ScanArgs` in `scan_common.cuh`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+pub struct ScanArgs {
+    batch: i64,
+    seq_len: i64,
+    channels: i64,
+    states: i64,
+    ld_u: i64,
+    ld_raw: i64,
+    ld_z: i64,
+    ld_bc: i64,
+    ld_out: i64,
+}
+
+impl CppType for ScanArgs {
+    const CPP: &'static str = "ScanArgs";
+}
+
+/// Sizes of a scan over `[batch, seq_len, channels]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanShape {
+    /// Sequences.
+    pub batch: usize,
+    /// Steps.
+    pub seq_len: usize,
+    /// Channels.
+    pub channels: usize,
+    /// States of a channel, 1 to [`MAX_STATES`].
+    pub states: usize,
+    /// Elements between tokens of u and of the raw Δ.
+    pub ld_u: usize,
+    /// Elements between tokens of z and of its gradient.
+    pub ld_z: usize,
+    /// Elements between tokens of B and C.
+    pub ld_bc: usize,
+}
+
+impl ScanShape {
+    /// Lanes of a channel and states of a lane.
+    fn lanes(&self) -> (usize, usize) {
+        match self.states {
+            0..=4 => (1, 4),
+            5..=8 => (2, 4),
+            9..=16 => (4, 4),
+            17..=32 => (8, 4),
+            33..=64 => (16, 4),
+            65..=128 => (32, 4),
+            _ => (32, 8),
+        }
+    }
+
+    /// States with padding.
+    pub fn padded_states(&self) -> usize {
+        let (lanes, states) = self.lanes();
+        lanes * states
+    }
+
+    /// Blocks that share the channels of a sequence.
+    pub fn channel_blocks(&self) -> usize {
+        self.channels.div_ceil(THREADS / self.lanes().0)
+    }
+
+    /// Elements of the states that the forward saves for the backward.
+    pub fn saved_len(&self) -> usize {
+        self.batch * self.seq_len.div_ceil(CHUNK) * self.channels * self.padded_states()
+    }
+
+    /// Elements of the backward's partial sums for B and C.
+    pub fn partial_len(&self) -> usize {
+        self.channel_blocks() * self.batch * self.seq_len * 2 * self.padded_states()
+    }
+
+    /// Elements of a carried state.
+    pub fn state_len(&self) -> usize {
+        self.batch * self.channels * self.states
+    }
+
+    /// The kernels' argument; the output and its gradient are dense.
+    pub fn args(&self) -> Val<ScanArgs> {
+        Val(ScanArgs {
+            batch: self.batch as i64,
+            seq_len: self.seq_len as i64,
+            channels: self.channels as i64,
+            states: self.states as i64,
+            ld_u: self.ld_u as i64,
+            ld_raw: self.ld_u as i64,
+            ld_z: self.ld_z as i64,
+            ld_bc: self.ld_bc as i64,
+            ld_out: self.channels as i64,
+        })
+    }
+
+    /// Elements of a matrix of `cols` columns whose tokens lie `ld` apart.
+    pub(super) fn extent(&self, ld: usize, cols: usize) -> usize {
+        let tokens = self.batch * self.seq_len;
+        if tokens == 0 { 0 } else { (tokens - 1) * ld + cols }
+    }
+
+    pub(super) fn check(&self, kernel: &'static str) -> Result<()> {
+        ensure((1..=MAX_STATES).contains(&self.states), kernel, "states", self.states, "1 to 256")?;
+        ensure(self.ld_u >= self.channels, kernel, "ld_u", self.ld_u, "at least the number of channels")?;
+        ensure(self.ld_z >= self.channels, kernel, "ld_z", self.ld_z, "at least the number of channels")?;
+        ensure(self.ld_bc >= self.states, kernel, "ld_bc", self.ld_bc, "at least the number of states")?;
+        ensure(
+            self.batch * self.channel_blocks() < 1 << 31,
+            kernel,
+            "batch",
+            self.batch,
+            "2^31 blocks at most",
+        )
+    }
+
+    /// Template arguments; vectors where every access is whole and aligned.
+    pub(super) fn template<T: Elem>(&self, addresses: &[u64]) -> String {
+        let (lanes, states) = self.lanes();
+        let bytes = |ld: usize| (ld * size_of::<T>()).is_multiple_of(16);
+        let rows = bytes(self.ld_u) && bytes(self.ld_z) && bytes(self.channels);
+        let vector =
+            rows && self.channels.is_multiple_of(8) && addresses.iter().all(|a| a.is_multiple_of(16));
+        format!("<{}, {lanes}, {states}, {vector}>", T::CPP)
+    }
+
+    pub(super) fn dims(&self, shared: usize) -> Dims {
+        let blocks = if self.seq_len == 0 { 0 } else { self.batch * self.channel_blocks() };
+        Dims { grid: [blocks as u32, 1, 1], block: THREADS as u32, shared: shared as u32 }
+    }
+
+    /// Dynamic shared memory of the backward, `sizeof(BackwardShared)`.
+    pub(super) fn backward_shared(&self) -> usize {
+        let (lanes, per_lane) = self.lanes();
+        let (padded, channels) = (lanes * per_lane, THREADS / lanes);
+        let fold = if padded <= 64 { CHUNK } else { 4 };
+        let rows = 6 * channels * (CHUNK + 4);
+        let floats = rows + 2 * CHUNK * padded + CHUNK * THREADS * per_lane + 4 * fold * 2 * padded;
+        (floats * 4 + CHUNK + 4).next_multiple_of(16)
+    }
+}
