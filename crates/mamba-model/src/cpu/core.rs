@@ -38,11 +38,22 @@ struct Kept {
     states: Vec<f32>,
 }
 
-/// The input of the last forward pass; host buffers may be gone by the time of the backward pass.
+/// What a pass keeps of some whole batch rows, which go through all blocks before the next part does: what a part
+/// needs in between then stays in the caches, and is held once.
 #[derive(Debug, Default)]
-struct InputCopy {
+struct Part {
+    /// The input; host buffers may be gone by the time of the backward pass.
     ids: Vec<u32>,
     dense: Vec<f32>,
+    /// Input of every block and of the final norm; two, taken in turns, where nothing is kept.
+    residuals: Vec<Vec<f32>>,
+    /// One a block in [`Mode::Keep`], else none.
+    acts: Vec<Activations>,
+    kept: Vec<Kept>,
+    rstd_f: Vec<f32>,
+    reset: Vec<u8>,
+    /// Last document start of each batch row.
+    last_start: Vec<Option<usize>>,
 }
 
 /// The engine without its weights and threads.
@@ -50,51 +61,61 @@ struct InputCopy {
 pub(super) struct Core {
     pub config: ModelConfig,
     pub table: Arc<ParamTable>,
+    /// Sizes of a part.
     pub dims: Dims,
-    pub mode: Mode,
     pub slots: Slots<Scratch>,
     pub times: PhaseTimes,
-    /// Model output `[tokens, d_model]`.
+    /// Model output of all parts, `[batch, seq, d_model]`.
     pub temporal: Vec<f32>,
     pub bwd: Option<BwdBuffers>,
-    input: InputCopy,
-    /// Input of every block and of the final norm; two, taken in turns, where nothing is kept.
-    residuals: Vec<Vec<f32>>,
-    acts: Vec<Activations>,
-    kept: Vec<Kept>,
-    rstd_f: Vec<f32>,
+    mode: Mode,
+    parts: Vec<Part>,
+    /// Activations of the block at work, where they are not kept.
+    shared: Activations,
     gated: Vec<f32>,
     h: Vec<f32>,
-    reset: Vec<u8>,
-    /// Last document start of each batch row.
-    last_start: Vec<Option<usize>>,
+}
+
+/// Tokens of a part that are aimed at: small enough for the caches, large enough to share among threads.
+const PART_TOKENS: usize = 1024;
+
+/// Into how many parts a batch is cut. Sizes alone decide, so that sums do not depend on the machine.
+pub(super) fn part_count(batch: usize, seq: usize) -> usize {
+    let distance = |parts: &usize| (batch / parts * seq).max(1).ilog2().abs_diff(PART_TOKENS.ilog2());
+    (1..=batch).filter(|parts| batch % parts == 0).min_by_key(distance).unwrap_or(1)
 }
 
 impl Core {
-    pub fn new(config: &ModelConfig, table: Arc<ParamTable>, dims: Dims, mode: Mode, threads: usize) -> Self {
+    pub fn new(
+        config: &ModelConfig,
+        table: Arc<ParamTable>,
+        (dims, parts): (Dims, usize),
+        mode: Mode,
+        threads: usize,
+    ) -> Self {
         let layers = config.backbone.n_layers;
         let train = mode != Mode::Infer;
         let mut core = Self {
             config: config.clone(),
             table,
             dims,
-            mode,
             slots: Slots::new(threads, || Scratch::new(&dims, train)),
             times: PhaseTimes::default(),
             temporal: Vec::new(),
             bwd: train.then(|| BwdBuffers::new(&dims)),
-            input: InputCopy::default(),
-            residuals: vec![Vec::new(); if train { layers + 1 } else { 2 }],
-            acts: Vec::new(),
-            kept: Vec::new(),
-            rstd_f: Vec::new(),
+            mode,
+            parts: Vec::new(),
+            shared: Activations::default(),
             gated: Vec::new(),
             h: Vec::new(),
-            reset: Vec::new(),
-            last_start: vec![None; dims.batch],
         };
-        core.acts.resize_with(if mode == Mode::Keep { layers } else { 1 }, Activations::default);
-        core.kept.resize_with(if train { layers } else { 1 }, Kept::default);
+        core.parts.resize_with(parts, || {
+            let mut part = Part { last_start: vec![None; dims.batch], ..Part::default() };
+            part.residuals.resize_with(if train { layers + 1 } else { 2 }, Vec::new);
+            part.kept.resize_with(if train { layers } else { 1 }, Kept::default);
+            part.acts.resize_with(if mode == Mode::Keep { layers } else { 0 }, Activations::default);
+            part
+        });
         core.resize(dims);
         core
     }
@@ -102,38 +123,50 @@ impl Core {
     /// Sets the window's size; allocates only beyond the largest size so far.
     pub fn resize(&mut self, d: Dims) {
         self.dims = d;
-        let train = self.mode != Mode::Infer;
         let m = d.tokens;
-        self.temporal.resize(m * d.d_model, 0.0);
-        self.residuals.iter_mut().for_each(|r| r.resize(m * d.d_model, 0.0));
-        self.acts.iter_mut().for_each(|a| a.resize(&d));
         let states = d.batch * d.groups * d.group_state();
-        for kept in &mut self.kept {
-            kept.rstd.resize(m, 0.0);
-            kept.history.resize(d.batch * (d.d_conv - 1) * d.wide(), 0.0);
-            kept.states.resize(if train { states * d.chunks } else { 0 }, 0.0);
-        }
-        self.rstd_f.resize(m, 0.0);
+        let train = self.mode != Mode::Infer;
+        self.temporal.resize(self.parts.len() * m * d.d_model, 0.0);
         self.gated.resize(d.grouped(), 0.0);
         self.h.resize(states, 0.0);
-        self.reset.resize(m, 0);
-        match self.config.lm {
-            Some(_) => self.input.ids.resize(m, 0),
-            None => self.input.dense.resize(m * d.input_width, 0.0),
+        if self.mode != Mode::Keep {
+            self.shared.resize(&d);
         }
+        for part in &mut self.parts {
+            part.residuals.iter_mut().for_each(|r| r.resize(m * d.d_model, 0.0));
+            part.acts.iter_mut().for_each(|a| a.resize(&d));
+            for kept in &mut part.kept {
+                kept.rstd.resize(m, 0.0);
+                kept.history.resize(d.batch * (d.d_conv - 1) * d.wide(), 0.0);
+                kept.states.resize(if train { states * d.chunks } else { 0 }, 0.0);
+            }
+            part.rstd_f.resize(m, 0.0);
+            part.reset.resize(m, 0);
+            match self.config.lm {
+                Some(_) => part.ids.resize(m, 0),
+                None => part.dense.resize(m * d.input_width, 0.0),
+            }
+        }
+    }
+
+    /// Parts of the batch.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
     }
 
     /// Bytes of all buffers.
     pub fn bytes(&self) -> usize {
-        let acts: usize = self.acts.iter().map(Activations::len).sum();
-        let kept = |k: &Kept| k.rstd.capacity() + k.history.capacity() + k.states.capacity();
-        let kept: usize = self.kept.iter().map(kept).sum();
-        let rows: usize = self.residuals.iter().map(Vec::capacity).sum();
-        let rest = self.temporal.capacity() + self.rstd_f.capacity() + self.gated.capacity();
-        let input = self.input.ids.capacity() + self.input.dense.capacity() + self.h.capacity();
+        let part = |p: &Part| {
+            let acts: usize = p.acts.iter().map(Activations::len).sum();
+            let kept = |k: &Kept| k.rstd.capacity() + k.history.capacity() + k.states.capacity();
+            let rows: usize = p.residuals.iter().map(Vec::capacity).sum();
+            let input = p.ids.capacity() + p.dense.capacity() + p.rstd_f.capacity();
+            4 * (acts + rows + input + p.kept.iter().map(kept).sum::<usize>()) + p.reset.capacity()
+        };
+        let shared = self.shared.len() + self.temporal.capacity() + self.gated.capacity() + self.h.capacity();
         let scratch = self.slots.with(|s| s.len()) * self.slots.len();
         let bwd = self.bwd.as_ref().map_or(0, BwdBuffers::len);
-        4 * (acts + kept + rows + rest + input + scratch + bwd) + self.reset.capacity()
+        4 * (shared + scratch + bwd) + self.parts.iter().map(part).sum::<usize>()
     }
 
     /// A whole forward pass over checked inputs; `state` moves on.
@@ -145,13 +178,14 @@ impl Core {
         reset: Option<&[u8]>,
         state: &mut RecurrentState,
     ) {
-        self.set_resets(reset);
         let mut times = std::mem::take(&mut self.times);
-        times.time(Phase::Input, || self.embed(derived, params, input));
-        for l in 0..self.table.layers.len() {
-            self.forward_block(derived, params, l, state, &mut times);
+        for p in 0..self.parts.len() {
+            times.time(Phase::Input, || self.embed(derived, params, input, reset, p));
+            for l in 0..self.table.layers.len() {
+                self.forward_block(derived, params, (p, l), state, &mut times);
+            }
+            times.time(Phase::Projections, || self.final_norm(derived, params, p));
         }
-        times.time(Phase::Projections, || self.final_norm(derived, params));
         self.times = times;
     }
 
@@ -159,18 +193,21 @@ impl Core {
         &mut self,
         derived: &Derived,
         params: &[f32],
-        l: usize,
+        (p, l): (usize, usize),
         state: &mut RecurrentState,
         times: &mut PhaseTimes,
     ) {
-        let Self { dims: d, slots, table, residuals, acts, kept, gated, h, reset, .. } = self;
+        let Self { dims: d, slots, table, shared, gated, h, .. } = self;
         let back = d.d_conv - 1;
         let weights = &derived.layers[l];
         let (conv_size, ssm_size) = (d.batch * d.d_inner * back, d.batch * d.d_inner * d.d_state);
-        let conv_state = &mut state.conv[l * conv_size..][..conv_size];
-        let ssm_state = &mut state.ssm[l * ssm_size..][..ssm_size];
-        let acts = at_or_last(acts, l);
-        let kept = at_or_last(kept, l);
+        let slot = l * self.parts.len() + p;
+        let conv_state = &mut state.conv[slot * conv_size..][..conv_size];
+        let ssm_state = &mut state.ssm[slot * ssm_size..][..ssm_size];
+        let Part { residuals, acts, kept, reset, last_start, .. } = &mut self.parts[p];
+        let acts = acts.get_mut(l).unwrap_or(shared);
+        let kept_slot = l.min(kept.len() - 1);
+        let kept = &mut kept[kept_slot];
 
         times.time(Phase::Projections, || {
             let (before, residual) = pair(residuals, l);
@@ -197,7 +234,7 @@ impl Core {
                 super::scan_fwd::store_state(d, h, b, out);
             });
             let input = block_fwd::conv_input(d, weights, &acts.xz, &kept.history, reset);
-            for (b, &last_start) in self.last_start.iter().enumerate() {
+            for (b, &last_start) in last_start.iter().enumerate() {
                 let size = d.d_inner * back;
                 conv::state_out(&input, b, last_start, &mut conv_state[b * size..][..size]);
             }
@@ -205,8 +242,9 @@ impl Core {
     }
 
     /// The last block's output and the final norm.
-    fn final_norm(&mut self, derived: &Derived, params: &[f32]) {
-        let Self { dims: d, slots, table, residuals, gated, .. } = self;
+    fn final_norm(&mut self, derived: &Derived, params: &[f32], p: usize) {
+        let Self { dims: d, slots, table, gated, .. } = self;
+        let Part { residuals, rstd_f, .. } = &mut self.parts[p];
         let layers = table.layers.len();
         let (before, residual) = pair(residuals, layers);
         let last = layers - 1;
@@ -216,18 +254,30 @@ impl Core {
             out_proj: &derived.layers[last].out_proj,
             out_proj_bias: table.layers[last].out_proj_bias.map(|span| span.of(params)),
         };
-        let next = Next::Temporal { norm: table.norm_f.of(params), temporal: &mut self.temporal };
+        let size = d.tokens * d.d_model;
+        let temporal = &mut self.temporal[p * size..][..size];
+        let next = Next::Temporal { norm: table.norm_f.of(params), temporal };
         let eps = self.config.backbone.rms_norm_eps;
-        block_fwd::projections(d, slots, eps, Some(&previous), residual, &mut self.rstd_f, next);
+        block_fwd::projections(d, slots, eps, Some(&previous), residual, rstd_f, next);
     }
 
-    /// The first block's input: embedding rows, projected input, or the input itself.
-    fn embed(&mut self, derived: &Derived, params: &[f32], input: ModelInput<'_>) {
-        let (dm, width) = (self.dims.d_model, self.dims.input_width);
-        let rows = self.residuals[0].par_chunks_mut(ROWS * dm).enumerate();
+    /// Takes a part's input: embedding rows, projected input, or the input itself; and its document starts.
+    fn embed(
+        &mut self,
+        derived: &Derived,
+        params: &[f32],
+        input: ModelInput<'_>,
+        reset: Option<&[u8]>,
+        p: usize,
+    ) {
+        let (d, part) = (&self.dims, &mut self.parts[p]);
+        let (dm, width) = (d.d_model, d.input_width);
+        part.set_resets(reset.map(|r| &r[p * d.tokens..][..d.tokens]), d.seq);
+        let rows = part.residuals[0].par_chunks_mut(ROWS * dm).enumerate();
         match input {
             ModelInput::Tokens(ids) => {
-                self.input.ids.copy_from_slice(ids);
+                let ids = &ids[p * d.tokens..][..d.tokens];
+                part.ids.copy_from_slice(ids);
                 let Some(span) = self.table.embedding else { return };
                 let embedding = span.of(params);
                 rows.for_each(|(i, rows)| {
@@ -237,63 +287,65 @@ impl Core {
                 });
             }
             ModelInput::Dense(x) => {
-                self.input.dense.copy_from_slice(x);
+                let x = &x[p * d.tokens * width..][..d.tokens * width];
+                part.dense.copy_from_slice(x);
                 match (&derived.input, self.table.input_proj) {
                     (Some((weight, _)), Some((_, bias))) => rows.for_each(|(i, c)| {
                         let (a, rows) = (&x[i * ROWS * width..], c.len() / dm);
                         let (la, lc) = (Layout::rows(width), Layout::rows(dm));
                         Rows { a, la, rows, b: weight, c, lc, out: Out::Bias(bias.of(params)) }.run();
                     }),
-                    _ => self.residuals[0].copy_from_slice(x),
+                    _ => part.residuals[0].copy_from_slice(x),
                 }
             }
         }
     }
 
-    fn set_resets(&mut self, reset: Option<&[u8]>) {
-        match reset {
-            Some(mask) => self.reset.copy_from_slice(mask),
-            None => self.reset.fill(0),
-        }
-        let rows = self.reset.chunks_exact(self.dims.seq);
-        for (start, row) in self.last_start.iter_mut().zip(rows) {
-            *start = row.iter().rposition(|&r| r != 0);
-        }
-    }
-
-    /// The backward pass from `d_temporal`; adds to `grads`, leaves the gradient of the first block's input in `dr`.
-    pub fn backward(&mut self, derived: &Derived, params: &[f32], d_temporal: &[f32], grads: &mut [f32]) {
+    /// The backward pass of part `p` from its `d_temporal`; adds to `grads`.
+    pub fn backward(
+        &mut self,
+        derived: &Derived,
+        params: &[f32],
+        p: usize,
+        d_temporal: &[f32],
+        grads: &mut [f32],
+    ) {
         let mut times = std::mem::take(&mut self.times);
-        let layers = self.table.layers.len();
-        for l in (0..=layers).rev() {
+        for l in (0..=self.table.layers.len()).rev() {
             times.time(Phase::ProjectionsBackward, || {
-                self.between_blocks_backward(derived, params, d_temporal, l);
+                self.between_blocks_backward(derived, params, (p, l), d_temporal);
             });
             times.time(Phase::WeightGradients, || self.outer_weights(l, grads));
             if let Some(l) = l.checked_sub(1) {
-                self.backward_block(derived, params, l, grads, &mut times);
+                self.backward_block(derived, params, (p, l), grads, &mut times);
             }
         }
-        times.time(Phase::Input, || self.input_weights(grads));
+        times.time(Phase::Input, || self.input_weights(p, grads));
         self.times = times;
     }
 
     /// Norm and in_proj of block `l` (the final norm for the block past the last), out_proj of block `l - 1`.
-    fn between_blocks_backward(&mut self, derived: &Derived, params: &[f32], d_temporal: &[f32], l: usize) {
-        let Self { dims: d, slots, table, residuals, acts, kept, reset, .. } = self;
+    fn between_blocks_backward(
+        &mut self,
+        derived: &Derived,
+        params: &[f32],
+        (p, l): (usize, usize),
+        d_temporal: &[f32],
+    ) {
+        let Self { dims: d, slots, table, shared, .. } = self;
+        let Part { residuals, acts, kept, rstd_f, reset, .. } = &self.parts[p];
         let Some(buf) = &mut self.bwd else { return };
         let lower = l.checked_sub(1).and_then(|i| derived.layers[i].transposed.as_ref());
-        let residual = &residuals[l];
         let (upper, weight, rstd) = match derived.layers.get(l) {
-            None => (Upper::Final { d_temporal }, table.norm_f, &self.rstd_f),
+            None => (Upper::Final { d_temporal }, table.norm_f, rstd_f),
             Some(weights) => {
                 let Some(transposed) = &weights.transposed else { return };
-                let acts = at_or_last(acts, l);
-                let conv = block_fwd::conv_input(d, weights, &acts.xz, &kept[l].history, reset);
+                let xz = &acts.get(l).unwrap_or(shared).xz;
+                let conv = block_fwd::conv_input(d, weights, xz, &kept[l].history, reset);
                 (Upper::Block { conv, transposed }, table.layers[l].norm, &kept[l].rstd)
             }
         };
-        let norm = NormOf { residual, weight: weight.of(params), rstd };
+        let norm = NormOf { residual: &residuals[l], weight: weight.of(params), rstd };
         block_bwd::projections(d, slots, buf, &upper, &norm, lower);
     }
 
@@ -311,18 +363,19 @@ impl Core {
         &mut self,
         derived: &Derived,
         params: &[f32],
-        l: usize,
+        (p, l): (usize, usize),
         grads: &mut [f32],
         times: &mut PhaseTimes,
     ) {
         if self.mode == Mode::Recompute {
-            times.time(Phase::Conv, || self.recompute(&derived.layers[l], params, l));
+            times.time(Phase::Conv, || self.recompute(&derived.layers[l], params, (p, l)));
         }
-        let Self { dims: d, slots, table, acts, kept, gated, reset, .. } = self;
+        let Self { dims: d, slots, table, shared, gated, .. } = self;
+        let Part { acts, kept, reset, .. } = &self.parts[p];
         let Some(buf) = &mut self.bwd else { return };
         let weights = &derived.layers[l];
         let Some(transposed) = &weights.transposed else { return };
-        let (acts, kept, layer) = (at_or_last(acts, l), &kept[l], &table.layers[l]);
+        let (acts, kept, layer) = (acts.get(l).unwrap_or(shared), &kept[l], &table.layers[l]);
         times.time(Phase::ScanBackward, || {
             let view = ScanView { weights, acts, reset };
             block_bwd::scan(d, slots, buf, gated, &view, &kept.states);
@@ -337,13 +390,12 @@ impl Core {
     }
 
     /// The activations of block `l` again.
-    fn recompute(&mut self, weights: &LayerWeights, params: &[f32], l: usize) {
-        let Self { dims: d, slots, table, residuals, acts, kept, reset, .. } = self;
-        let (acts, kept, dm) = (at_or_last(acts, l), &kept[l], d.d_model);
-        let weight = table.layers[l].norm.of(params);
-        let residual = &residuals[l];
-        let layout = Layout::rows(dm);
-        acts.xz.par_chunks_mut(2 * row_task(d.d_inner)).enumerate().for_each(|(i, xz)| {
+    fn recompute(&mut self, weights: &LayerWeights, params: &[f32], (p, l): (usize, usize)) {
+        let Self { dims: d, slots, table, shared, .. } = self;
+        let Part { residuals, kept, reset, .. } = &self.parts[p];
+        let (kept, residual, dm) = (&kept[l], &residuals[l], d.d_model);
+        let (weight, layout) = (table.layers[l].norm.of(params), Layout::rows(dm));
+        shared.xz.par_chunks_mut(2 * row_task(d.d_inner)).enumerate().for_each(|(i, xz)| {
             slots.with(|scratch| {
                 let (first, rows) = (i * ROWS, ROWS.min(d.tokens - i * ROWS));
                 let n = &mut scratch.narrow[..];
@@ -352,16 +404,17 @@ impl Core {
                 block_fwd::in_proj(weights, (n, layout), rows, xz);
             });
         });
-        block_fwd::convolve(d, weights, &kept.history, reset, acts);
+        block_fwd::convolve(d, weights, &kept.history, reset, shared);
     }
 
     /// Gradients of the embedding's lookup or of the input projection.
-    fn input_weights(&mut self, grads: &mut [f32]) {
+    fn input_weights(&mut self, p: usize, grads: &mut [f32]) {
+        let (d, part) = (&self.dims, &self.parts[p]);
         let Some(buf) = &mut self.bwd else { return };
-        let (dm, tokens) = (self.dims.d_model, self.dims.tokens);
+        let dm = d.d_model;
         if let Some(span) = self.table.embedding {
             let embedding = span.of_mut(grads);
-            for (&id, dr) in self.input.ids.iter().zip(buf.dr.chunks_exact(dm)) {
+            for (&id, dr) in part.ids.iter().zip(buf.dr.chunks_exact(dm)) {
                 let row = &mut embedding[id as usize * dm..][..dm];
                 row.iter_mut().zip(dr).for_each(|(o, v)| *o += v);
             }
@@ -371,14 +424,14 @@ impl Core {
             tiles
                 .zip(buf.dr.par_chunks(ROWS * dm))
                 .for_each(|(tiles, dr)| block_bwd::to_tiles(dr, dm, tiles));
-            let x = Matrix::rows(&self.input.dense, self.dims.input_width);
+            let x = Matrix::rows(&part.dense, d.input_width);
             let y = Matrix::tiled(&buf.dr_tiled, dm.div_ceil(GROUP), 0);
-            block_bwd::weight(tokens, x, y, dm, weight.of_mut(grads));
+            block_bwd::weight(d.tokens, x, y, dm, weight.of_mut(grads));
             block_bwd::add_rows(&buf.dr, dm, bias.of_mut(grads));
         }
     }
 
-    /// Gradient of a dense input, after [`Core::backward`].
+    /// Gradient of a part's dense input, after its [`Core::backward`].
     pub fn input_gradient(&mut self, derived: &Derived, d_input: &mut [f32]) {
         let Some(buf) = &self.bwd else { return };
         let (dm, width) = (self.dims.d_model, self.dims.input_width);
@@ -395,9 +448,16 @@ impl Core {
     }
 }
 
-fn at_or_last<T>(items: &mut [T], i: usize) -> &mut T {
-    let last = items.len() - 1;
-    &mut items[i.min(last)]
+impl Part {
+    fn set_resets(&mut self, reset: Option<&[u8]>, seq: usize) {
+        match reset {
+            Some(mask) => self.reset.copy_from_slice(mask),
+            None => self.reset.fill(0),
+        }
+        for (start, row) in self.last_start.iter_mut().zip(self.reset.chunks_exact(seq)) {
+            *start = row.iter().rposition(|&r| r != 0);
+        }
+    }
 }
 
 /// Residual `l - 1` and residual `l`; the two take turns where no more are kept.
@@ -406,4 +466,18 @@ fn pair(residuals: &mut [Vec<f32>], l: usize) -> (&[f32], &mut Vec<f32>) {
     let (before, at) = ((l + n - 1) % n, l % n);
     let (left, right) = residuals.split_at_mut(before.max(at));
     if before < at { (&left[before], &mut right[0]) } else { (&right[0], &mut left[at]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part_count;
+
+    #[test]
+    fn parts_are_whole_rows_of_about_a_thousand_tokens() {
+        for ((batch, seq), parts) in
+            [((8, 256), 2), ((4, 512), 2), ((1, 65_536), 1), ((8, 2048), 8), ((7, 256), 1), ((64, 1), 1)]
+        {
+            assert_eq!(part_count(batch, seq), parts, "{batch} × {seq}");
+        }
+    }
 }

@@ -45,7 +45,7 @@ impl CpuDecoder {
         pool.run(|| derived.refresh(&dims, &table, weights.arena()));
         let state = RecurrentState::zeros(&config.backbone, batch);
         Ok(Self {
-            core: Core::new(config, table, dims, Mode::Infer, pool.threads()),
+            core: Core::new(config, table, (dims, 1), Mode::Infer, pool.threads()),
             pool,
             derived,
             params: weights.arena().to_vec(),

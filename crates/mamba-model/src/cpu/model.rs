@@ -1,5 +1,5 @@
 use super::block_bwd;
-use super::core::{Core, Mode};
+use super::core::{Core, Mode, part_count};
 use super::derived::Derived;
 use super::dims::{Dims, GROUP, ROWS, row_task};
 use super::gemm::{Layout, Matrix, Out, Rows};
@@ -43,6 +43,8 @@ struct LossBuffers {
 #[derive(Debug)]
 pub struct CpuModel {
     pool: Pool,
+    /// Sizes of the whole window; `core` works on parts of it.
+    window: Dims,
     core: Core,
     derived: Derived,
     loss: LossBuffers,
@@ -62,18 +64,20 @@ impl CpuModel {
         let table = Arc::new(ParamTable::new(config)?);
         check_window(config, batch, seq_len)?;
         let pool = Pool::new(options.threads)?;
-        let dims = Dims::new(config, batch, seq_len);
+        let window = Dims::new(config, batch, seq_len);
+        let parts = part_count(batch, seq_len);
+        let dims = Dims::new(config, batch / parts, seq_len);
         let mode = if options.recompute { Mode::Recompute } else { Mode::Keep };
         let derived = Derived::new(&dims, &table, true);
-        let core = Core::new(config, table, dims, mode, pool.threads());
+        let core = Core::new(config, table, (dims, parts), mode, pool.threads());
         let mut loss = LossBuffers::default();
         if config.lm.is_some() {
             let tasks = logits_tokens(&dims).div_ceil(ROWS);
             loss.logits = vec![0.0; tasks * row_task(dims.vocab_rows)];
-            loss.nll = vec![0.0; dims.tokens];
+            loss.nll = vec![0.0; window.tokens];
             loss.d_temporal = vec![0.0; dims.tokens * dims.d_model];
         }
-        Ok(Self { pool, core, derived, loss, refreshed: false, ready: false, pending: false })
+        Ok(Self { pool, window, core, derived, loss, refreshed: false, ready: false, pending: false })
     }
 
     /// Recomputes what is derived from the parameters: A = -exp(A_log), packed weights. To be called after every
@@ -105,7 +109,7 @@ impl CpuModel {
         reset: Option<&[u8]>,
         state: &mut RecurrentState,
     ) -> Result<()> {
-        let d = self.core.dims;
+        let d = self.window;
         self.pending = false;
         self.check_arena("params", params.len())?;
         if !self.refreshed {
@@ -140,7 +144,7 @@ impl CpuModel {
         grads: &mut [f32],
         d_input: Option<&mut [f32]>,
     ) -> Result<()> {
-        let d = self.core.dims;
+        let d = self.window;
         self.check_backward(params, grads)?;
         check_len("d_temporal", d_temporal.len(), d.tokens * d.d_model, "[batch, seq_len, d_model]")?;
         if let Some(d_input) = &d_input {
@@ -155,10 +159,14 @@ impl CpuModel {
             check_len("d_input", d_input.len(), needed, "[batch, seq_len, input_dim]")?;
         }
         let Self { pool, core, derived, .. } = self;
+        let (size, input_size) = (core.dims.tokens * d.d_model, core.dims.tokens * d.input_width);
+        let mut d_input = d_input;
         pool.run(|| {
-            core.backward(derived, params, d_temporal, grads);
-            if let Some(d_input) = d_input {
-                core.input_gradient(derived, d_input);
+            for p in 0..core.parts() {
+                core.backward(derived, params, p, &d_temporal[p * size..][..size], grads);
+                if let Some(d_input) = &mut d_input {
+                    core.input_gradient(derived, &mut d_input[p * input_size..][..input_size]);
+                }
             }
         });
         self.pending = false;
@@ -176,7 +184,9 @@ impl CpuModel {
             return Err(missing("loss", "a forward pass before it"));
         }
         let Self { pool, core, derived, loss, .. } = self;
-        Ok(pool.run(|| head(core, derived, loss, targets, weights, None)))
+        let batch = Targets { targets, weights };
+        pool.run(|| (0..core.parts()).for_each(|p| head(core, derived, loss, p, batch, None)));
+        Ok(batch.sums(&self.loss.nll))
     }
 
     /// Cross-entropy and the whole backward pass. The gradient is that of `grad_scale · Σ weight · nll`: not divided
@@ -195,14 +205,16 @@ impl CpuModel {
         self.check_loss(params, targets, weights)?;
         self.check_backward(params, grads)?;
         let Self { pool, core, derived, loss, .. } = self;
-        let sums = pool.run(|| {
-            let into = Some(HeadGrads { scale: grad_scale, arena: &mut *grads });
-            let sums = head(core, derived, loss, targets, weights, into);
-            core.backward(derived, params, &loss.d_temporal, grads);
-            sums
+        let batch = Targets { targets, weights };
+        pool.run(|| {
+            for p in 0..core.parts() {
+                let into = HeadGrads { scale: grad_scale, arena: &mut *grads };
+                head(core, derived, loss, p, batch, Some(into));
+                core.backward(derived, params, p, &loss.d_temporal, grads);
+            }
         });
         self.pending = false;
-        Ok(sums)
+        Ok(batch.sums(&self.loss.nll))
     }
 
     /// Logits of the last forward pass, `[batch, seq_len, rows]`.
@@ -210,7 +222,7 @@ impl CpuModel {
     /// # Errors
     /// [`ModelError::Length`]; [`ModelError::Unsupported`] without head or forward pass.
     pub fn logits(&mut self, params: &[f32], out: &mut [f32]) -> Result<()> {
-        let d = self.core.dims;
+        let d = self.window;
         self.check_arena("params", params.len())?;
         let Some((head, _)) = &self.derived.head else { return Err(no_head("logits")) };
         check_len("logits", out.len(), d.tokens * d.vocab_rows, "[batch, seq_len, rows]")?;
@@ -254,7 +266,7 @@ impl CpuModel {
     }
 
     fn check_loss(&self, params: &[f32], targets: &[i32], weights: Option<&[f32]>) -> Result<()> {
-        let tokens = self.core.dims.tokens;
+        let tokens = self.window.tokens;
         self.check_arena("params", params.len())?;
         let Some(lm) = &self.core.config.lm else { return Err(no_head("loss")) };
         check_len("targets", targets.len(), tokens, "[batch, seq_len]")?;
@@ -321,41 +333,62 @@ struct HeadGrads<'a> {
     arena: &'a mut [f32],
 }
 
-/// Head and cross-entropy by chunks of tokens; with `into`, their backward pass down to `loss.d_temporal`.
+/// What a loss compares with, for the whole window.
+#[derive(Clone, Copy)]
+struct Targets<'a> {
+    targets: &'a [i32],
+    weights: Option<&'a [f32]>,
+}
+
+impl Targets<'_> {
+    fn sums(&self, nll: &[f64]) -> LossSums {
+        let mut sums = LossSums::default();
+        for (i, (&nll, &target)) in nll.iter().zip(self.targets).enumerate() {
+            if target != IGNORE_INDEX {
+                sums.nll += nll;
+                sums.weight += self.weights.map_or(1.0, |w| f64::from(w[i]));
+                sums.tokens += 1;
+            }
+        }
+        sums
+    }
+}
+
+/// Head and cross-entropy of part `p` by chunks of tokens; with `into`, their backward pass down to
+/// `loss.d_temporal`.
 fn head(
     core: &mut Core,
     derived: &Derived,
     loss: &mut LossBuffers,
-    targets: &[i32],
-    weights: Option<&[f32]>,
+    p: usize,
+    batch: Targets<'_>,
     mut into: Option<HeadGrads<'_>>,
-) -> LossSums {
+) {
     let d = core.dims;
     let (dm, columns) = (d.d_model, d.vocab_rows);
-    let Some((head, transposed)) = &derived.head else { return LossSums::default() };
+    let Some((head, transposed)) = &derived.head else { return };
+    let Some(buf) = &mut core.bwd else { return };
     let span = core.table.lm_head.or(core.table.embedding);
-    let mut times = std::mem::take(&mut core.times);
-    times.time(Phase::Loss, || {
+    core.times.time(Phase::Loss, || {
         for first in (0..d.tokens).step_by(logits_tokens(&d)) {
             let tokens = logits_tokens(&d).min(d.tokens - first);
             let tasks = tokens.div_ceil(ROWS);
+            let start = p * d.tokens + first;
             let logits = &mut loss.logits[..tasks * row_task(columns)];
-            let temporal = &core.temporal[first * dm..][..tokens * dm];
+            let tiles = &mut buf.dr_tiled[..tasks * row_task(dm)];
+            let temporal = &core.temporal[start * dm..][..tokens * dm];
             let scale = into.as_ref().map(|g| g.scale);
-            let tiles = match &mut core.bwd {
-                Some(buf) => &mut buf.dr_tiled[..tasks * row_task(dm)],
-                None => return,
-            };
             let rows = logits.par_chunks_mut(row_task(columns)).zip(tiles.par_chunks_mut(row_task(dm)));
-            let rows = rows.zip(loss.nll[first..][..tokens].par_chunks_mut(ROWS));
+            let rows = rows.zip(loss.nll[start..][..tokens].par_chunks_mut(ROWS));
             let rows = rows.zip(loss.d_temporal[first * dm..][..tokens * dm].par_chunks_mut(ROWS * dm));
             rows.enumerate().for_each(|(i, (((logits, tiles), nll), d_temporal))| {
-                let (rows, at) = (nll.len(), first + i * ROWS);
+                let (rows, at) = (nll.len(), start + i * ROWS);
                 let a = &temporal[i * ROWS * dm..][..rows * dm];
                 let (plain, tiled, out) = (Layout::rows(dm), Layout::TILED, Out::Set);
                 Rows { a, la: plain, rows, b: head, c: logits, lc: tiled, out }.run();
-                let (weights, grad_scale) = (weights.map(|w| &w[at..]), scale.unwrap_or(0.0));
-                CrossEntropy { logits, columns, targets: &targets[at..], weights, grad_scale, nll }.run();
+                let (targets, weights) = (&batch.targets[at..], batch.weights.map(|w| &w[at..]));
+                CrossEntropy { logits, columns, targets, weights, grad_scale: scale.unwrap_or(0.0), nll }
+                    .run();
                 if scale.is_some() {
                     block_bwd::to_tiles(a, dm, tiles);
                     Rows { a: logits, la: tiled, rows, b: transposed, c: d_temporal, lc: plain, out }.run();
@@ -368,18 +401,4 @@ fn head(
             }
         }
     });
-    core.times = times;
-    sums(&loss.nll, targets, weights)
-}
-
-fn sums(nll: &[f64], targets: &[i32], weights: Option<&[f32]>) -> LossSums {
-    let mut sums = LossSums::default();
-    for (i, (&nll, &target)) in nll.iter().zip(targets).enumerate() {
-        if target != IGNORE_INDEX {
-            sums.nll += nll;
-            sums.weight += weights.map_or(1.0, |w| f64::from(w[i]));
-            sums.tokens += 1;
-        }
-    }
-    sums
 }
