@@ -1,6 +1,7 @@
 //! The phases of a backward pass, mirror images of `block_fwd`'s.
 
 use super::block_fwd::{Activations, ScanView, Scratch, conv_input};
+use super::buffer::Buffer;
 use super::conv::{ConvBwd, ConvInput, ConvInputGrad};
 use super::derived::{LayerWeights, Transposed};
 use super::dims::{Dims, GROUP, LANES, ROWS, row_task};
@@ -15,37 +16,37 @@ use rayon::prelude::*;
 #[derive(Debug, Default)]
 pub(super) struct BwdBuffers {
     /// Gradient of the residual stream, `[tokens, d_model]`, and the same tiled.
-    pub dr: Vec<f32>,
-    pub dr_tiled: Vec<f32>,
+    pub dr: Buffer,
+    pub dr_tiled: Buffer,
     /// Gradient of the gated output, tiled `[tokens, d_inner]`.
-    pub dg: Vec<f32>,
+    pub dg: Buffer,
     /// Gradient of the convolution's output, tiled `[tokens, d_inner]`.
-    pub dc: Vec<f32>,
+    pub dc: Buffer,
     /// Gradient of the convolution's input, tiled `[tokens, d_inner]`.
-    pub dx: Vec<f32>,
+    pub dx: Buffer,
     /// Tiled `[tokens, q_cols]`.
-    pub dq: Vec<f32>,
+    pub dq: Buffer,
     /// Normalised block input, tiled `[tokens, d_model]`.
-    pub n: Vec<f32>,
+    pub n: Buffer,
     /// What the scan leaves, `[group, tokens, 64]` each.
-    pub du: Vec<f32>,
-    pub draw: Vec<f32>,
-    pub dz: Vec<f32>,
+    pub du: Buffer,
+    pub draw: Buffer,
+    pub dz: Buffer,
     /// `[group, tokens, dB | dC]`.
-    pub dbc: Vec<f32>,
+    pub dbc: Buffer,
     /// `[group, batch, block, states, lanes]`.
-    pub da: Vec<f32>,
+    pub da: Buffer,
     /// `[group, batch, dD | d dt_bias]`.
-    pub d_skip_bias: Vec<f32>,
+    pub d_skip_bias: Buffer,
     /// `[row task, d_conv + 1, wide]`.
-    pub conv_sums: Vec<f32>,
+    pub conv_sums: Buffer,
     /// `[row task, d_model]`.
-    pub norm_sums: Vec<f32>,
+    pub norm_sums: Buffer,
 }
 
 impl BwdBuffers {
     pub fn new(d: &Dims) -> Self {
-        let zeros = |len: usize| vec![0.0f32; len];
+        let zeros = Buffer::zeros;
         let (m, pairs, wide) = (d.tokens, d.batch * d.groups, d.tiled(d.d_inner));
         Self {
             dr: zeros(m * d.d_model),
@@ -346,7 +347,7 @@ pub(super) fn vectors(
         let a_log = &mut layer.a_log.of_mut(grads)[first * d.d_state..][..channels * d.d_state];
         for (c, row) in a_log.chunks_exact_mut(d.d_state).enumerate() {
             let (block, lane) = (c / LANES, c % LANES);
-            let a2 = &weights.a2[(first / LANES + block) * d.states..];
+            let a2 = &weights.a2.as_chunks::<LANES>().0[(first / LANES + block) * d.states..];
             for (n, out) in row.iter_mut().enumerate() {
                 // dA_log = dA · A, and A is kept times log2 e.
                 let a = a2[n][lane] * std::f32::consts::LN_2;

@@ -1,5 +1,6 @@
 //! The phases of a forward pass. Each is one parallel loop; a task owns its rows, or its (batch row, group).
 
+use super::buffer::Buffer;
 use super::conv::{ConvFwd, ConvInput};
 use super::derived::LayerWeights;
 use super::dims::{Dims, GROUP, ROWS, row_task};
@@ -14,7 +15,7 @@ use rayon::prelude::*;
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// `[ROWS, d_model]`.
-    pub narrow: Vec<f32>,
+    pub narrow: Buffer,
     pub scan_fwd: Box<ScanFwdScratch>,
     pub scan_bwd: Option<ScanBwdScratch>,
 }
@@ -22,7 +23,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub fn new(d: &Dims, train: bool) -> Self {
         Self {
-            narrow: vec![0.0; ROWS * d.d_model],
+            narrow: Buffer::zeros(ROWS * d.d_model),
             scan_fwd: Box::new(ScanFwdScratch::new(d.states)),
             scan_bwd: train.then(|| ScanBwdScratch::new(d.states)),
         }
@@ -38,21 +39,21 @@ impl Scratch {
 #[derive(Debug, Default)]
 pub(super) struct Activations {
     /// Tiled `[tokens, x | z]`.
-    pub xz: Vec<f32>,
+    pub xz: Buffer,
     /// After convolution and silu, tiled `[tokens, d_inner]`.
-    pub u: Vec<f32>,
+    pub u: Buffer,
     /// `[tokens, dt | B | C]`.
-    pub q: Vec<f32>,
+    pub q: Buffer,
     /// Step sizes, tiled `[tokens, d_inner]`.
-    pub delta: Vec<f32>,
+    pub delta: Buffer,
 }
 
 impl Activations {
     pub fn resize(&mut self, d: &Dims) {
-        self.xz.resize(2 * d.tiled(d.d_inner), 0.0);
-        self.u.resize(d.tiled(d.d_inner), 0.0);
-        self.q.resize(d.tokens * d.q_cols, 0.0);
-        self.delta.resize(d.tiled(d.d_inner), 0.0);
+        self.xz.resize(2 * d.tiled(d.d_inner));
+        self.u.resize(d.tiled(d.d_inner));
+        self.q.resize(d.tokens * d.q_cols);
+        self.delta.resize(d.tiled(d.d_inner));
     }
 
     pub fn len(&self) -> usize {

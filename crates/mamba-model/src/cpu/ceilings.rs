@@ -1,5 +1,6 @@
 //! What this machine can do at most, measured with the engine's own inner loops on data in the first caches.
 
+use super::buffer::Buffer;
 use super::gemm::{Layout, Out, Packed, Rows, load, store};
 use super::math;
 use super::model::CpuOptions;
@@ -30,7 +31,7 @@ impl Ceilings {
         let (rows, k, n, repeats) = (64, 256, 512, 10);
         let weight = Packed::new(k, n);
         let mut tasks: Vec<_> =
-            (0..threads).map(|_| (vec![0.0f32; rows * k], vec![0.0f32; rows * n])).collect();
+            (0..threads).map(|_| (Buffer::zeros(rows * k), Buffer::zeros(rows * n))).collect();
         let gemm = best(|| {
             pool.run(|| {
                 tasks.par_iter_mut().for_each(|(a, c)| {

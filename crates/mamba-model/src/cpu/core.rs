@@ -2,6 +2,7 @@
 
 use super::block_bwd::{self, BwdBuffers, NormOf, Upper};
 use super::block_fwd::{self, Activations, Next, Previous, ScanOut, ScanView, Scratch};
+use super::buffer::Buffer;
 use super::conv;
 use super::derived::{Derived, LayerWeights};
 use super::dims::{Dims, GROUP, ROWS, row_task};
@@ -31,11 +32,11 @@ pub(super) enum Mode {
 #[derive(Debug, Default)]
 struct Kept {
     /// Reciprocal root of the norm, `[tokens]`.
-    rstd: Vec<f32>,
+    rstd: Buffer,
     /// Samples before the window, `[batch, d_conv - 1, wide]`.
-    history: Vec<f32>,
+    history: Buffer,
     /// Scan states before each chunk, `[group, batch, chunk, block, states, lanes]`.
-    states: Vec<f32>,
+    states: Buffer,
 }
 
 /// What a pass keeps of some whole batch rows, which go through all blocks before the next part does: what a part
@@ -44,13 +45,13 @@ struct Kept {
 struct Part {
     /// The input; host buffers may be gone by the time of the backward pass.
     ids: Vec<u32>,
-    dense: Vec<f32>,
+    dense: Buffer,
     /// Input of every block and of the final norm; two, taken in turns, where nothing is kept.
-    residuals: Vec<Vec<f32>>,
+    residuals: Vec<Buffer>,
     /// One a block in [`Mode::Keep`], else none.
     acts: Vec<Activations>,
     kept: Vec<Kept>,
-    rstd_f: Vec<f32>,
+    rstd_f: Buffer,
     reset: Vec<u8>,
     /// Last document start of each batch row.
     last_start: Vec<Option<usize>>,
@@ -66,14 +67,14 @@ pub(super) struct Core {
     pub slots: Slots<Scratch>,
     pub times: PhaseTimes,
     /// Model output of all parts, `[batch, seq, d_model]`.
-    pub temporal: Vec<f32>,
+    pub temporal: Buffer,
     pub bwd: Option<BwdBuffers>,
     mode: Mode,
     parts: Vec<Part>,
     /// Activations of the block at work, where they are not kept.
     shared: Activations,
-    gated: Vec<f32>,
-    h: Vec<f32>,
+    gated: Buffer,
+    h: Buffer,
 }
 
 /// Tokens of a part that are aimed at: small enough for the caches, large enough to share among threads.
@@ -101,17 +102,17 @@ impl Core {
             dims,
             slots: Slots::new(threads, || Scratch::new(&dims, train)),
             times: PhaseTimes::default(),
-            temporal: Vec::new(),
+            temporal: Buffer::default(),
             bwd: train.then(|| BwdBuffers::new(&dims)),
             mode,
             parts: Vec::new(),
             shared: Activations::default(),
-            gated: Vec::new(),
-            h: Vec::new(),
+            gated: Buffer::default(),
+            h: Buffer::default(),
         };
         core.parts.resize_with(parts, || {
             let mut part = Part { last_start: vec![None; dims.batch], ..Part::default() };
-            part.residuals.resize_with(if train { layers + 1 } else { 2 }, Vec::new);
+            part.residuals.resize_with(if train { layers + 1 } else { 2 }, Buffer::default);
             part.kept.resize_with(if train { layers } else { 1 }, Kept::default);
             part.acts.resize_with(if mode == Mode::Keep { layers } else { 0 }, Activations::default);
             part
@@ -126,25 +127,25 @@ impl Core {
         let m = d.tokens;
         let states = d.batch * d.groups * d.group_state();
         let train = self.mode != Mode::Infer;
-        self.temporal.resize(self.parts.len() * m * d.d_model, 0.0);
-        self.gated.resize(d.grouped(), 0.0);
-        self.h.resize(states, 0.0);
+        self.temporal.resize(self.parts.len() * m * d.d_model);
+        self.gated.resize(d.grouped());
+        self.h.resize(states);
         if self.mode != Mode::Keep {
             self.shared.resize(&d);
         }
         for part in &mut self.parts {
-            part.residuals.iter_mut().for_each(|r| r.resize(m * d.d_model, 0.0));
+            part.residuals.iter_mut().for_each(|r| r.resize(m * d.d_model));
             part.acts.iter_mut().for_each(|a| a.resize(&d));
             for kept in &mut part.kept {
-                kept.rstd.resize(m, 0.0);
-                kept.history.resize(d.batch * (d.d_conv - 1) * d.wide(), 0.0);
-                kept.states.resize(if train { states * d.chunks } else { 0 }, 0.0);
+                kept.rstd.resize(m);
+                kept.history.resize(d.batch * (d.d_conv - 1) * d.wide());
+                kept.states.resize(if train { states * d.chunks } else { 0 });
             }
-            part.rstd_f.resize(m, 0.0);
+            part.rstd_f.resize(m);
             part.reset.resize(m, 0);
             match self.config.lm {
                 Some(_) => part.ids.resize(m, 0),
-                None => part.dense.resize(m * d.input_width, 0.0),
+                None => part.dense.resize(m * d.input_width),
             }
         }
     }
@@ -159,7 +160,7 @@ impl Core {
         let part = |p: &Part| {
             let acts: usize = p.acts.iter().map(Activations::len).sum();
             let kept = |k: &Kept| k.rstd.capacity() + k.history.capacity() + k.states.capacity();
-            let rows: usize = p.residuals.iter().map(Vec::capacity).sum();
+            let rows: usize = p.residuals.iter().map(Buffer::capacity).sum();
             let input = p.ids.capacity() + p.dense.capacity() + p.rstd_f.capacity();
             4 * (acts + rows + input + p.kept.iter().map(kept).sum::<usize>()) + p.reset.capacity()
         };
@@ -461,7 +462,7 @@ impl Part {
 }
 
 /// Residual `l - 1` and residual `l`; the two take turns where no more are kept.
-fn pair(residuals: &mut [Vec<f32>], l: usize) -> (&[f32], &mut Vec<f32>) {
+fn pair(residuals: &mut [Buffer], l: usize) -> (&[f32], &mut Buffer) {
     let n = residuals.len();
     let (before, at) = ((l + n - 1) % n, l % n);
     let (left, right) = residuals.split_at_mut(before.max(at));

@@ -1,3 +1,4 @@
+use super::buffer::Buffer;
 use super::core::{Core, Mode};
 use super::derived::Derived;
 use super::dims::Dims;
@@ -23,7 +24,7 @@ pub struct CpuDecoder {
     params: Vec<f32>,
     state: RecurrentState,
     ids: Vec<u32>,
-    logits: Vec<f32>,
+    logits: Buffer,
 }
 
 impl CpuDecoder {
@@ -51,7 +52,7 @@ impl CpuDecoder {
             params: weights.arena().to_vec(),
             state,
             ids: Vec::with_capacity(batch * PREFILL),
-            logits: vec![0.0; batch * dims.vocab_rows],
+            logits: Buffer::zeros(batch * dims.vocab_rows),
         })
     }
 

@@ -1,3 +1,4 @@
+use super::buffer::Buffer;
 use super::dims::{Dims, LANES};
 use super::gemm::Packed;
 use crate::params::{LayerParams, ParamTable};
@@ -18,12 +19,12 @@ pub(super) struct LayerWeights {
     /// Transposes, for the backward pass.
     pub transposed: Option<Transposed>,
     /// Taps by lag: row j multiplies the sample j steps back. `[d_conv, wide]`.
-    pub taps: Vec<f32>,
-    pub conv_bias: Vec<f32>,
-    pub dt_bias: Vec<f32>,
+    pub taps: Buffer,
+    pub conv_bias: Buffer,
+    pub dt_bias: Buffer,
     /// A · log2 e = -exp(A_log) · log2 e, `[block, states, lanes]`; zero in added states and channels.
-    pub a2: Vec<[f32; LANES]>,
-    pub skip: Vec<f32>,
+    pub a2: Buffer,
+    pub skip: Buffer,
 }
 
 /// Packed transposes of a block's projections.
@@ -53,11 +54,11 @@ impl LayerWeights {
                 dt_proj: Packed::new(di, dr),
                 out_proj: Packed::new(dm, di),
             }),
-            taps: vec![0.0; d.d_conv * w],
-            conv_bias: vec![0.0; w],
-            dt_bias: vec![0.0; w],
-            a2: vec![[0.0; LANES]; w / LANES * d.states],
-            skip: vec![0.0; w],
+            taps: Buffer::zeros(d.d_conv * w),
+            conv_bias: Buffer::zeros(w),
+            dt_bias: Buffer::zeros(w),
+            a2: Buffer::zeros(w * d.states),
+            skip: Buffer::zeros(w),
         }
     }
 
@@ -92,7 +93,7 @@ impl LayerWeights {
         self.dt_bias[..di].copy_from_slice(layer.dt_bias.of(params));
         self.skip[..di].copy_from_slice(layer.d.of(params));
         for (c, a_log) in layer.a_log.of(params).chunks_exact(d.d_state).enumerate() {
-            let block = &mut self.a2[c / LANES * d.states..][..d.d_state];
+            let block = &mut self.a2[c / LANES * LANES * d.states..].as_chunks_mut::<LANES>().0;
             for (a2, &a_log) in block.iter_mut().zip(a_log) {
                 let a = -libm::exp(f64::from(a_log));
                 a2[c % LANES] = (a * std::f64::consts::LOG2_E) as f32;
@@ -106,7 +107,7 @@ impl LayerWeights {
         });
         let packed = self.in_proj.len() + self.x_proj.len() + self.dt_proj.len() + self.out_proj.len();
         let rows = self.taps.len() + self.conv_bias.len() + self.dt_bias.len() + self.skip.len();
-        t + packed + rows + self.a2.len() * LANES + self.in_proj_bias.as_ref().map_or(0, Vec::len)
+        t + packed + rows + self.a2.len() + self.in_proj_bias.as_ref().map_or(0, Vec::len)
     }
 }
 

@@ -5,6 +5,7 @@
 //! only. [`Outer`]: C += Xᵀ·Y, a weight gradient; the tokens of [`DEPTH`] row tasks are one chain in order, and the
 //! chains are added in order.
 
+use super::buffer::Buffer;
 use super::dims::{GROUP, ROWS, TILE};
 use pulp::{Arch, Simd, WithSimd};
 
@@ -59,14 +60,14 @@ impl Layout {
 /// A matrix `[k, n]` cut into panels of [`PANEL`] columns, `[panel][k][32]`; what lies outside it is zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Packed {
-    data: Vec<[f32; PANEL]>,
+    data: Buffer,
     k: usize,
     n: usize,
 }
 
 impl Packed {
     pub fn new(k: usize, n: usize) -> Self {
-        Self { data: vec![[0.0; PANEL]; k * n.div_ceil(PANEL)], k, n }
+        Self { data: Buffer::zeros(k * n.next_multiple_of(PANEL)), k, n }
     }
 
     /// Copies a `rows × cols` block with row stride `ld` to row `row` and column `col`.
@@ -76,8 +77,8 @@ impl Packed {
             while done < cols {
                 let (panel, lane) = ((col + done) / PANEL, (col + done) % PANEL);
                 let len = (cols - done).min(PANEL - lane);
-                self.data[panel * self.k + row + r][lane..lane + len]
-                    .copy_from_slice(&line[done..done + len]);
+                let at = (panel * self.k + row + r) * PANEL + lane;
+                self.data[at..at + len].copy_from_slice(&line[done..done + len]);
                 done += len;
             }
         }
@@ -93,15 +94,15 @@ impl Packed {
     ) {
         for (c, line) in src.chunks(ld).take(cols).enumerate() {
             let (panel, lane) = ((col + c) / PANEL, (col + c) % PANEL);
-            let out = &mut self.data[panel * self.k + row..][..rows];
-            for (out, &v) in out.iter_mut().zip(line) {
+            let out = &mut self.data[(panel * self.k + row) * PANEL..][..rows * PANEL];
+            for (out, &v) in out.as_chunks_mut::<PANEL>().0.iter_mut().zip(line) {
                 out[lane] = v;
             }
         }
     }
 
     pub fn len(&self) -> usize {
-        self.data.len() * PANEL
+        self.data.len()
     }
 }
 
@@ -178,7 +179,7 @@ impl Rows<'_> {
     #[inline(always)]
     fn tile<S: Simd, const MR: usize, const NV: usize>(&mut self, s: S, j: usize, at: usize, r: usize) {
         let b: &Packed = self.b;
-        let panel = &b.data[j / PANEL * b.k..][..b.k];
+        let panel = &b.data.as_chunks::<PANEL>().0[j / PANEL * b.k..][..b.k];
         let mut acc = [[s.splat_f32s(0.0); NV]; MR];
         for (g, panel) in panel.chunks(self.la.cols).enumerate() {
             let start = g * self.la.group + r * self.la.row;

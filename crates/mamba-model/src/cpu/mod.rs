@@ -19,6 +19,7 @@
 
 mod block_bwd;
 mod block_fwd;
+mod buffer;
 mod ceilings;
 mod conv;
 mod core;

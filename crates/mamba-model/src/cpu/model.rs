@@ -1,4 +1,5 @@
 use super::block_bwd;
+use super::buffer::Buffer;
 use super::core::{Core, Mode, part_count};
 use super::derived::Derived;
 use super::dims::{Dims, GROUP, ROWS, row_task};
@@ -30,10 +31,10 @@ const LOGITS: usize = 1 << 18;
 #[derive(Debug, Default)]
 struct LossBuffers {
     /// Logits of some tokens, then their gradient; tiled `[tokens, rows]`.
-    logits: Vec<f32>,
+    logits: Buffer,
     /// Loss of every token.
     nll: Vec<f64>,
-    d_temporal: Vec<f32>,
+    d_temporal: Buffer,
 }
 
 /// A model that trains on the CPU in f32. All memory is taken in [`CpuModel::new`].
@@ -73,9 +74,9 @@ impl CpuModel {
         let mut loss = LossBuffers::default();
         if config.lm.is_some() {
             let tasks = logits_tokens(&dims).div_ceil(ROWS);
-            loss.logits = vec![0.0; tasks * row_task(dims.vocab_rows)];
+            loss.logits = Buffer::zeros(tasks * row_task(dims.vocab_rows));
             loss.nll = vec![0.0; window.tokens];
-            loss.d_temporal = vec![0.0; dims.tokens * dims.d_model];
+            loss.d_temporal = Buffer::zeros(dims.tokens * dims.d_model);
         }
         Ok(Self { pool, window, core, derived, loss, refreshed: false, ready: false, pending: false })
     }

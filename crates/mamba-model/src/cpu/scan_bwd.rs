@@ -4,6 +4,7 @@
 //! With x = Δ·A and dh the gradient of h_t: dC = dy·h, dB = dh·Δu, d(Δu) = dh·B, dx = dh·exp(x)·h_{t-1},
 //! dΔ = Σ dx·A + d(Δu)·u, dA = Σ dx·Δ. Gradients of a quad's B and C stay a lane apart until the group is through.
 
+use super::buffer::Buffer;
 use super::dims::{CHUNK, GROUP, GROUP_BLOCKS, LANES, Lanes, QUAD, lanes};
 use super::gemm::{load, store};
 use super::math;
@@ -15,15 +16,16 @@ use pulp::{Arch, Simd, WithSimd};
 pub(super) struct ScanBwdScratch {
     quads: Quads,
     /// State before the chunk, `[block, states]`.
-    h: Vec<Lanes>,
+    h: Buffer,
     /// Gradient of the carried h, `[block, states]`.
-    dh: Vec<Lanes>,
+    dh: Buffer,
     stage: Box<[[Token; CHUNK]; GROUP_BLOCKS]>,
     sums: Box<[[Sums; QUAD]; CHUNK]>,
 }
 
 /// A block's values at a token. One record, so that what is used together lies together.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
 struct Token {
     delta: Lanes,
     du: Lanes,
@@ -40,6 +42,7 @@ struct Token {
 
 /// Gradients of a quad's B and C, summed over the group's blocks.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
 struct Sums {
     db: Lanes,
     dc: Lanes,
@@ -57,7 +60,7 @@ type Replay<S> = [[Replayed<S>; QUAD]; CHUNK + 1];
 
 impl ScanBwdScratch {
     pub fn new(states: usize) -> Self {
-        let by_block = vec![[0.0; LANES]; states * GROUP_BLOCKS];
+        let by_block = Buffer::zeros(states * GROUP);
         let x = [0.0; LANES];
         let token = Token { delta: x, du: x, dy: x, y: x, d_du: x, d_decay: x, gate: x, dg_slope: x };
         Self {
@@ -71,7 +74,7 @@ impl ScanBwdScratch {
 
     pub fn len(&self) -> usize {
         let stage = (size_of_val(&*self.stage) + size_of_val(&*self.sums)) / size_of::<f32>();
-        self.quads.len() + (self.h.len() + self.dh.len()) * LANES + stage
+        self.quads.len() + self.h.len() + self.dh.len() + stage
     }
 }
 
@@ -138,11 +141,11 @@ impl ScanBwd<'_> {
         let zero = s.splat_f32s(0.0);
         let (k, sub) = split::<S>(v);
         let resets = self.input.resets(t, len);
-        let h = &self.scratch.h[k * self.input.dims.states + n..][..QUAD];
+        let h = &self.scratch.h[(k * self.input.dims.states + n) * LANES..][..QUAD * LANES];
         let a2 = &self.input.a2(k)[n..][..QUAD];
         let (b, c) = self.scratch.quads.at(n);
         let tokens = &mut self.scratch.stage[k][..len];
-        let mut h: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&h[j], sub));
+        let mut h: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(lanes(h, j * LANES), sub));
         let a2: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&a2[j], sub));
         for (i, token) in tokens.iter_mut().enumerate() {
             let before = h;
@@ -179,10 +182,10 @@ impl ScanBwd<'_> {
         let (b, c) = self.scratch.quads.at(n);
         let tokens = &mut self.scratch.stage[k][..len];
         let sums = &mut self.scratch.sums[..len];
-        let dh_rows = &mut self.scratch.dh[k * states + n..][..QUAD];
+        let dh_rows = &mut self.scratch.dh[(k * states + n) * LANES..][..QUAD * LANES];
         let da_rows = &mut self.da[(k * states + n) * LANES..][..QUAD * LANES];
         let a2: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&a2[j], sub));
-        let mut carried: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(&dh_rows[j], sub));
+        let mut carried: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(lanes(dh_rows, j * LANES), sub));
         let mut da: [S::f32s; QUAD] = std::array::from_fn(|j| load::<S>(lanes(da_rows, j * LANES), sub));
         let mut after = replay[len].map(|r| r.before);
         for i in (0..len).rev() {
@@ -215,7 +218,7 @@ impl ScanBwd<'_> {
             store::<S>(&mut tokens[i].d_decay, sub, d_decay);
         }
         for j in 0..QUAD {
-            store::<S>(&mut dh_rows[j], sub, carried[j]);
+            store::<S>(&mut dh_rows[j * LANES..][..LANES], sub, carried[j]);
             store::<S>(&mut da_rows[j * LANES..][..LANES], sub, da[j]);
         }
     }
@@ -283,14 +286,14 @@ impl WithSimd for ScanBwd<'_> {
         let d = self.input.dims;
         let zero = s.splat_f32s(0.0);
         let mut replay: Replay<S> = [[Replayed { decay: zero, before: zero }; QUAD]; CHUNK + 1];
-        self.scratch.dh.fill([0.0; LANES]);
+        self.scratch.dh.fill(0.0);
         self.da.fill(0.0);
         self.d_skip_bias.fill(0.0);
         for chunk in (0..d.chunks).rev() {
             let t = chunk * CHUNK;
             let len = CHUNK.min(d.seq - t);
             let kept = &self.kept[chunk * d.group_state()..][..d.group_state()];
-            self.scratch.h.copy_from_slice(kept.as_chunks().0);
+            self.scratch.h.copy_from_slice(kept);
             self.input.stage_quads(t, len, &mut self.scratch.quads);
             self.stage(s, t, len);
             for n in (0..d.states).step_by(QUAD) {

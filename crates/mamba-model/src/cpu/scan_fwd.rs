@@ -67,7 +67,8 @@ impl<'a> ScanInput<'a> {
 
     /// A · log2 e of block `k`, `[states]`.
     pub fn a2(&self, k: usize) -> &'a [Lanes] {
-        &self.weights.a2[(self.group * GROUP_BLOCKS + k) * self.dims.states..][..self.dims.states]
+        &self.weights.a2.as_chunks().0[(self.group * GROUP_BLOCKS + k) * self.dims.states..]
+            [..self.dims.states]
     }
 
     /// Document starts of a chunk.
@@ -149,11 +150,12 @@ pub(super) fn split<S: Simd>(v: usize) -> (usize, usize) {
 
 /// Working memory of one forward scan task: a chunk of the group's channels.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct ScanFwdScratch {
-    quads: Quads,
     delta: [Channels; CHUNK],
     du: [Channels; CHUNK],
     y: [Channels; CHUNK],
+    quads: Quads,
 }
 
 impl ScanFwdScratch {
