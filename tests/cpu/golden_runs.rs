@@ -1,63 +1,10 @@
 //! Five optimizer steps of a whole trainer against the golden runs: accumulation, clipping, decay groups, carried state.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use mamba_model::{MambaConfig, MambaWeights, ModelConfig};
+use mamba_model::MambaWeights;
 use mamba_tests::golden::{Case, relative_error};
+use mamba_tests::golden_model::{Sizes, own_name, weights_of};
 use mamba_trainer::{BackwardOpts, Device, MambaTrainer, TrainSessionCfg};
-
-/// Name of a golden parameter in this workspace.
-fn own_name(golden: &str) -> String {
-    let (layer, tensor) = match golden.rsplit_once('.') {
-        Some((layer, tensor)) => (format!("{layer}."), tensor),
-        None => (String::new(), golden),
-    };
-    let tensor = match tensor {
-        "input_proj_w" => "input_proj.weight",
-        "input_proj_b" => "input_proj.bias",
-        "norm_weight" => "norm",
-        "in_proj_w" => "in_proj",
-        "conv1d_weight" => "conv1d.weight",
-        "conv1d_bias" => "conv1d.bias",
-        "x_proj_w" => "x_proj",
-        "dt_proj_w" => "dt_proj.weight",
-        "dt_proj_b" => "dt_proj.bias",
-        "a_log" => "A_log",
-        "d_param" => "D",
-        "out_proj_w" => "out_proj",
-        "norm_f_weight" => "norm_f",
-        other => panic!("golden parameter `{other}`"),
-    };
-    layer + tensor
-}
-
-struct Sizes {
-    batch: usize,
-    seq_len: usize,
-    input_dim: usize,
-    d_model: usize,
-}
-
-fn weights_of(case: &Case) -> (MambaWeights, Sizes) {
-    let c = &case.config;
-    let size = |name: &str| c[name].as_u64().unwrap() as usize;
-    let mut model = MambaConfig::new(size("d_model"), size("n_layers"));
-    model.d_state = size("d_state");
-    model.d_conv = size("d_conv");
-    model.expand = size("expand");
-    model.rms_norm_eps = c["rms_norm_eps"].as_f64().unwrap();
-    model.input_dim = c["input_projection"].as_bool().unwrap().then(|| size("input_dim"));
-    let mut weights = MambaWeights::zeros(&ModelConfig::backbone(model)).unwrap();
-    for name in case.names().filter_map(|n| n.strip_prefix("param/")) {
-        weights.set(&own_name(name), &case.f32(&format!("param/{name}"))).unwrap();
-    }
-    let sizes = Sizes {
-        batch: size("batch"),
-        seq_len: size("seq_len"),
-        input_dim: size("input_dim"),
-        d_model: size("d_model"),
-    };
-    (weights, sizes)
-}
 
 fn trainer_of(case: &Case, run: &serde_json::Value) -> (MambaTrainer, Sizes) {
     let (weights, sizes) = weights_of(case);
@@ -141,24 +88,27 @@ fn compare(case: &Case, key: &str, trainer: &mut MambaTrainer, initial: &MambaWe
     for golden in case.names().filter_map(|n| n.strip_prefix("param/")) {
         let name = own_name(golden);
         let span = last.table().get(&name).unwrap().span;
-        let want = case.get(&format!("run/{key}/final/{golden}"));
+        // Large cases hold the weights of some runs only, and no moments.
+        let Some(want) = case.find(&format!("run/{key}/final/{golden}")) else { continue };
         let (got, start) = (span.of(last.arena()), span.of(initial.arena()));
         worst.weights = worst.weights.max(relative_error(got, want));
         // The weights hide a wrong update, so the update is compared, too.
         let moved: Vec<f32> = got.iter().zip(start).map(|(a, b)| a - b).collect();
         let want_moved: Vec<f64> = want.iter().zip(start).map(|(a, b)| a - f64::from(*b)).collect();
         worst.update = worst.update.max(relative_error(&moved, &want_moved));
-        worst.m =
-            worst.m.max(relative_error(span.of(&state.m), case.get(&format!("run/{key}/exp_avg/{golden}"))));
-        worst.v = worst
-            .v
-            .max(relative_error(span.of(&state.v), case.get(&format!("run/{key}/exp_avg_sq/{golden}"))));
+        for (worst, moments, kind) in
+            [(&mut worst.m, &state.m, "exp_avg"), (&mut worst.v, &state.v, "exp_avg_sq")]
+        {
+            if let Some(want) = case.find(&format!("run/{key}/{kind}/{golden}")) {
+                *worst = worst.max(relative_error(span.of(moments), want));
+            }
+        }
     }
 }
 
 #[test]
 fn five_steps_follow_the_golden_runs() {
-    for name in ["backbone_01", "backbone_02", "backbone_05"] {
+    for name in ["backbone_01", "backbone_02", "backbone_03", "backbone_04", "backbone_05"] {
         let worst = run_case(name);
         // Measured: 3.9e-7, 5.6e-7, 2.6e-4, 1.5e-6, 2.6e-6. The golden data allow an f32 implementation
         // 2e-6, 5e-5, 5e-3, 2e-5, 5e-5.

@@ -29,6 +29,21 @@ impl Case {
         self.tensors.get(name).unwrap_or_else(|| panic!("no tensor `{name}`"))
     }
 
+    /// A tensor, where the case holds it.
+    pub fn find(&self, name: &str) -> Option<&[f64]> {
+        self.tensors.get(name).map(Vec::as_slice)
+    }
+
+    /// A size of the config; panics where there is none of this name.
+    pub fn size(&self, name: &str) -> usize {
+        self.config[name].as_u64().unwrap_or_else(|| panic!("no size `{name}`")) as usize
+    }
+
+    /// Whether an option of the config is on.
+    pub fn flag(&self, name: &str) -> bool {
+        self.config[name].as_bool().unwrap_or_else(|| panic!("no option `{name}`"))
+    }
+
     /// A tensor of f32 values.
     pub fn f32(&self, name: &str) -> Vec<f32> {
         self.get(name).iter().map(|&x| x as f32).collect()
@@ -51,10 +66,10 @@ fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
 
 /// ‖got - want‖ / ‖want‖ in the Euclidean norm (the plain norm of the difference where `want` is zero), as the golden
 /// data's own figures are taken; panics at a NaN.
-pub fn relative_error(got: &[f32], want: &[f64]) -> f64 {
+pub fn relative_error<T: Copy + Into<f64>>(got: &[T], want: &[f64]) -> f64 {
     assert_eq!(got.len(), want.len());
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
-    let off = norm(&mut got.iter().zip(want).map(|(g, w)| f64::from(*g) - w));
+    let off = norm(&mut got.iter().zip(want).map(|(&g, w)| g.into() - w));
     let size = norm(&mut want.iter().copied());
     assert!(off.is_finite(), "a value is not finite");
     if size > 0.0 { off / size } else { off }

@@ -2,3 +2,4 @@
 
 pub mod contract;
 pub mod golden;
+pub mod golden_model;

@@ -1,0 +1,66 @@
+//! Golden backbones in this workspace's layout.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::golden::Case;
+use mamba_model::{MambaConfig, MambaWeights, ModelConfig};
+
+/// Name of a golden parameter in this workspace; panics at an unknown one.
+pub fn own_name(golden: &str) -> String {
+    let (layer, tensor) = match golden.rsplit_once('.') {
+        Some((layer, tensor)) => (format!("{layer}."), tensor),
+        None => (String::new(), golden),
+    };
+    let tensor = match tensor {
+        "input_proj_w" => "input_proj.weight",
+        "input_proj_b" => "input_proj.bias",
+        "norm_weight" => "norm",
+        "in_proj_w" => "in_proj",
+        "conv1d_weight" => "conv1d.weight",
+        "conv1d_bias" => "conv1d.bias",
+        "x_proj_w" => "x_proj",
+        "dt_proj_w" => "dt_proj.weight",
+        "dt_proj_b" => "dt_proj.bias",
+        "a_log" => "A_log",
+        "d_param" => "D",
+        "out_proj_w" => "out_proj",
+        "norm_f_weight" => "norm_f",
+        other => panic!("golden parameter `{other}`"),
+    };
+    layer + tensor
+}
+
+/// Sizes of a golden backbone's windows.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Sequences.
+    pub batch: usize,
+    /// Steps.
+    pub seq_len: usize,
+    /// Width of the input.
+    pub input_dim: usize,
+    /// Width of the residual stream.
+    pub d_model: usize,
+}
+
+/// Weights and sizes of a golden backbone; panics where the case is damaged.
+pub fn weights_of(case: &Case) -> (MambaWeights, Sizes) {
+    let c = &case.config;
+    let size = |name: &str| c[name].as_u64().unwrap() as usize;
+    let mut model = MambaConfig::new(size("d_model"), size("n_layers"));
+    model.d_state = size("d_state");
+    model.d_conv = size("d_conv");
+    model.expand = size("expand");
+    model.rms_norm_eps = c["rms_norm_eps"].as_f64().unwrap();
+    model.input_dim = c["input_projection"].as_bool().unwrap().then(|| size("input_dim"));
+    let mut weights = MambaWeights::zeros(&ModelConfig::backbone(model)).unwrap();
+    for name in case.names().filter_map(|n| n.strip_prefix("param/")) {
+        weights.set(&own_name(name), &case.f32(&format!("param/{name}"))).unwrap();
+    }
+    let sizes = Sizes {
+        batch: size("batch"),
+        seq_len: size("seq_len"),
+        input_dim: size("input_dim"),
+        d_model: size("d_model"),
+    };
+    (weights, sizes)
+}
