@@ -55,7 +55,7 @@ mod tests {
     fn buffers_start_at_a_line() {
         for len in [1, 15, 16, 17, 100_000] {
             let mut buffer = Buffer::zeros(len);
-            assert!(buffer.as_ptr().addr() % 64 == 0 && buffer.len() == len);
+            assert!(buffer.as_ptr().addr().is_multiple_of(64) && buffer.len() == len);
             let (at, capacity) = (buffer.as_ptr(), buffer.capacity());
             buffer.resize(len / 2);
             buffer.resize(len);

@@ -206,8 +206,8 @@ impl ConvBwd<'_> {
                 self.input.each_row(s, (self.task, self.rows), &lane, |r, pre, window| {
                     let dc = s.mul_f32s(load::<S>(&d[r], v), math::silu_with_slope(s, pre).1);
                     store::<S>(&mut d[r], v, dc);
-                    for lag in 0..lags {
-                        taps[lag] = s.mul_add_f32s(dc, window.by_lag[lag], taps[lag]);
+                    for (tap, &x) in taps[..lags].iter_mut().zip(&window.by_lag) {
+                        *tap = s.mul_add_f32s(dc, x, *tap);
                     }
                     bias = s.add_f32s(bias, dc);
                 });

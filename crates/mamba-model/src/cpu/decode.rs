@@ -1,7 +1,7 @@
 use super::buffer::Buffer;
-use super::core::{Core, Mode};
 use super::derived::Derived;
 use super::dims::Dims;
+use super::engine::{Engine, Mode};
 use super::gemm::{Layout, Out, Rows};
 use super::model::{CpuOptions, check_state, check_window, no_head};
 use super::pool::Pool;
@@ -19,7 +19,7 @@ const PREFILL: usize = 64;
 #[derive(Debug)]
 pub struct CpuDecoder {
     pool: Pool,
-    core: Core,
+    engine: Engine,
     derived: Derived,
     params: Vec<f32>,
     state: RecurrentState,
@@ -46,7 +46,7 @@ impl CpuDecoder {
         pool.run(|| derived.refresh(&dims, &table, weights.arena()));
         let state = RecurrentState::zeros(&config.backbone, batch);
         Ok(Self {
-            core: Core::new(config, table, (dims, 1), Mode::Infer, pool.threads()),
+            engine: Engine::new(config, table, (dims, 1), Mode::Infer, pool.threads()),
             pool,
             derived,
             params: weights.arena().to_vec(),
@@ -61,13 +61,13 @@ impl CpuDecoder {
     /// # Errors
     /// [`ModelError::Length`] where the length is no multiple of the batch, [`ModelError::Token`]; the state stays.
     pub fn prefill(&mut self, ids: &[u32]) -> Result<&[f32]> {
-        let batch = self.core.dims.batch;
+        let batch = self.engine.dims.batch;
         if ids.is_empty() || !ids.len().is_multiple_of(batch) {
             let expected = ids.len().next_multiple_of(batch).max(batch);
             return Err(ModelError::Length { name: "ids", got: ids.len(), expected, layout: "[batch, n]" });
         }
         let seq = ids.len() / batch;
-        ModelInput::Tokens(ids).check(&self.core.config, batch, seq)?;
+        ModelInput::Tokens(ids).check(&self.engine.config, batch, seq)?;
         for first in (0..seq).step_by(PREFILL) {
             let len = PREFILL.min(seq - first);
             self.ids.clear();
@@ -85,7 +85,7 @@ impl CpuDecoder {
     /// # Errors
     /// Those of [`prefill`](Self::prefill).
     pub fn step(&mut self, ids: &[u32]) -> Result<&[f32]> {
-        let batch = self.core.dims.batch;
+        let batch = self.engine.dims.batch;
         if ids.len() != batch {
             return Err(ModelError::Length {
                 name: "ids",
@@ -107,7 +107,7 @@ impl CpuDecoder {
     /// # Errors
     /// [`ModelError::Length`]; the state stays.
     pub fn load_state(&mut self, state: &RecurrentState) -> Result<()> {
-        check_state(&self.core.config, state, self.core.dims.batch)?;
+        check_state(&self.engine.config, state, self.engine.dims.batch)?;
         self.state.conv.copy_from_slice(&state.conv);
         self.state.ssm.copy_from_slice(&state.ssm);
         Ok(())
@@ -119,18 +119,18 @@ impl CpuDecoder {
     }
 
     fn window(&mut self, seq: usize) {
-        let Self { pool, core, derived, params, state, ids, .. } = self;
-        if core.dims.seq != seq {
-            core.resize(Dims::new(&core.config, core.dims.batch, seq));
+        let Self { pool, engine, derived, params, state, ids, .. } = self;
+        if engine.dims.seq != seq {
+            engine.resize(Dims::new(&engine.config, engine.dims.batch, seq));
         }
-        pool.run(|| core.forward(derived, params, ModelInput::Tokens(ids), None, state));
+        pool.run(|| engine.forward(derived, params, ModelInput::Tokens(ids), None, state));
     }
 
     /// Logits of every sequence's last token.
     fn project(&mut self) {
-        let d = self.core.dims;
+        let d = self.engine.dims;
         let Some((head, _)) = &self.derived.head else { return };
-        let last = &self.core.temporal[(d.seq - 1) * d.d_model..];
+        let last = &self.engine.temporal[(d.seq - 1) * d.d_model..];
         let (la, lc) = (Layout::spaced(d.d_model, d.seq * d.d_model), Layout::rows(d.vocab_rows));
         Rows { a: last, la, rows: d.batch, b: head, c: &mut self.logits, lc, out: Out::Set }.run();
     }

@@ -2,7 +2,7 @@
 //!
 //! Code map, in the data's order:
 //! - [`CpuModel`] (`model`): training, with checks and the loss; [`CpuDecoder`] (`decode`): one token at a time;
-//! - `core`: buffers and the order of a pass; `block_fwd`, `block_bwd`: the phases of a block;
+//! - `engine`: buffers and the order of a pass; `block_fwd`, `block_bwd`: the phases of a block;
 //! - `gemm`, `norm`, `conv`, `scan_fwd`, `scan_bwd`, `loss`, `math`: the loops, vectorised for the running CPU;
 //! - `derived`: weights as the loops want them (packed panels, A · log2 e, transposed taps);
 //! - `dims`, `pool`, `profile`: sizes, threads and their scratch, time per phase.
@@ -13,19 +13,23 @@
 //! number of threads, a forward row does not depend on the batch or on how its tokens are cut into windows, and
 //! recomputed activations equal kept ones.
 //!
-//! **Layout.** Inside the engine `d_inner` is rounded up to whole vectors of 16 channels. The added channels have zero
-//! weights, so they stay zero. The scan works on groups of 64 channels; what it writes lies group by group,
-//! `[batch, group, seq, 64]`, so that each task owns one piece of memory.
+//! **Layout.** What is as wide as `d_inner` lies in tiles of 64 tokens × 64 channels, `[row task, group, 64, 64]`, so a
+//! task over rows owns one piece of memory and a task over channels reads whole lines. What the scan writes lies by
+//! group, `[group, tokens, 64]`, one piece a (batch row, group) task. Channels past `d_inner` have zero weights and
+//! stay zero.
+//!
+//! **Parts.** The batch is cut into parts of whole rows, about a thousand tokens each. A part goes through all blocks
+//! before the next one starts, so that what passes between phases stays in the caches.
 
 mod block_bwd;
 mod block_fwd;
 mod buffer;
 mod ceilings;
 mod conv;
-mod core;
 mod decode;
 mod derived;
 mod dims;
+mod engine;
 mod gemm;
 mod loss;
 mod math;

@@ -1,8 +1,8 @@
 use super::block_bwd;
 use super::buffer::Buffer;
-use super::core::{Core, Mode, part_count};
 use super::derived::Derived;
 use super::dims::{Dims, GROUP, ROWS, row_task};
+use super::engine::{Engine, Mode, part_count};
 use super::gemm::{Layout, Matrix, Out, Rows};
 use super::loss::CrossEntropy;
 use super::pool::Pool;
@@ -44,9 +44,9 @@ struct LossBuffers {
 #[derive(Debug)]
 pub struct CpuModel {
     pool: Pool,
-    /// Sizes of the whole window; `core` works on parts of it.
+    /// Sizes of the whole window; `engine` works on parts of it.
     window: Dims,
-    core: Core,
+    engine: Engine,
     derived: Derived,
     loss: LossBuffers,
     refreshed: bool,
@@ -70,7 +70,7 @@ impl CpuModel {
         let dims = Dims::new(config, batch / parts, seq_len);
         let mode = if options.recompute { Mode::Recompute } else { Mode::Keep };
         let derived = Derived::new(&dims, &table, true);
-        let core = Core::new(config, table, (dims, parts), mode, pool.threads());
+        let engine = Engine::new(config, table, (dims, parts), mode, pool.threads());
         let mut loss = LossBuffers::default();
         if config.lm.is_some() {
             let tasks = logits_tokens(&dims).div_ceil(ROWS);
@@ -78,7 +78,7 @@ impl CpuModel {
             loss.nll = vec![0.0; window.tokens];
             loss.d_temporal = Buffer::zeros(dims.tokens * dims.d_model);
         }
-        Ok(Self { pool, window, core, derived, loss, refreshed: false, ready: false, pending: false })
+        Ok(Self { pool, window, engine, derived, loss, refreshed: false, ready: false, pending: false })
     }
 
     /// Recomputes what is derived from the parameters: A = -exp(A_log), packed weights. To be called after every
@@ -88,10 +88,10 @@ impl CpuModel {
     /// [`ModelError::Length`] for another length than the table's arena.
     pub fn refresh(&mut self, params: &[f32]) -> Result<()> {
         self.check_arena("params", params.len())?;
-        let Self { pool, core, derived, .. } = self;
+        let Self { pool, engine, derived, .. } = self;
         pool.run(|| {
-            let (dims, table) = (&core.dims, &core.table);
-            core.times.time(Phase::Refresh, || derived.refresh(dims, table, params));
+            let (dims, table) = (&engine.dims, &engine.table);
+            engine.times.time(Phase::Refresh, || derived.refresh(dims, table, params));
         });
         self.refreshed = true;
         self.pending = false;
@@ -116,20 +116,20 @@ impl CpuModel {
         if !self.refreshed {
             return Err(missing("forward", "a refresh with the parameters before it"));
         }
-        input.check(&self.core.config, d.batch, d.seq)?;
+        input.check(&self.engine.config, d.batch, d.seq)?;
         if let Some(reset) = reset {
             check_len("reset", reset.len(), d.tokens, "[batch, seq_len]")?;
         }
-        check_state(&self.core.config, state, d.batch)?;
-        let Self { pool, core, derived, .. } = self;
-        pool.run(|| core.forward(derived, params, input, reset, state));
+        check_state(&self.engine.config, state, d.batch)?;
+        let Self { pool, engine, derived, .. } = self;
+        pool.run(|| engine.forward(derived, params, input, reset, state));
         (self.ready, self.pending) = (true, true);
         Ok(())
     }
 
     /// Output of the last forward pass, `[batch, seq_len, d_model]`.
     pub fn temporal(&self) -> &[f32] {
-        &self.core.temporal
+        &self.engine.temporal
     }
 
     /// The backward pass of the last forward pass. Adds to `grads`, an arena of the parameters' layout; overwrites
@@ -149,7 +149,7 @@ impl CpuModel {
         self.check_backward(params, grads)?;
         check_len("d_temporal", d_temporal.len(), d.tokens * d.d_model, "[batch, seq_len, d_model]")?;
         if let Some(d_input) = &d_input {
-            if self.core.config.lm.is_some() {
+            if self.engine.config.lm.is_some() {
                 return Err(ModelError::Unsupported {
                     call: "an input gradient",
                     needs: "a dense input",
@@ -159,14 +159,14 @@ impl CpuModel {
             let needed = d.tokens * d.input_width;
             check_len("d_input", d_input.len(), needed, "[batch, seq_len, input_dim]")?;
         }
-        let Self { pool, core, derived, .. } = self;
-        let (size, input_size) = (core.dims.tokens * d.d_model, core.dims.tokens * d.input_width);
+        let Self { pool, engine, derived, .. } = self;
+        let (size, input_size) = (engine.dims.tokens * d.d_model, engine.dims.tokens * d.input_width);
         let mut d_input = d_input;
         pool.run(|| {
-            for p in 0..core.parts() {
-                core.backward(derived, params, p, &d_temporal[p * size..][..size], grads);
+            for p in 0..engine.parts() {
+                engine.backward(derived, params, p, &d_temporal[p * size..][..size], grads);
                 if let Some(d_input) = &mut d_input {
-                    core.input_gradient(derived, &mut d_input[p * input_size..][..input_size]);
+                    engine.input_gradient(derived, &mut d_input[p * input_size..][..input_size]);
                 }
             }
         });
@@ -184,9 +184,9 @@ impl CpuModel {
         if !self.ready {
             return Err(missing("loss", "a forward pass before it"));
         }
-        let Self { pool, core, derived, loss, .. } = self;
+        let Self { pool, engine, derived, loss, .. } = self;
         let batch = Targets { targets, weights };
-        pool.run(|| (0..core.parts()).for_each(|p| head(core, derived, loss, p, batch, None)));
+        pool.run(|| (0..engine.parts()).for_each(|p| head(engine, derived, loss, p, batch, None)));
         Ok(batch.sums(&self.loss.nll))
     }
 
@@ -205,13 +205,13 @@ impl CpuModel {
     ) -> Result<LossSums> {
         self.check_loss(params, targets, weights)?;
         self.check_backward(params, grads)?;
-        let Self { pool, core, derived, loss, .. } = self;
+        let Self { pool, engine, derived, loss, .. } = self;
         let batch = Targets { targets, weights };
         pool.run(|| {
-            for p in 0..core.parts() {
+            for p in 0..engine.parts() {
                 let into = HeadGrads { scale: grad_scale, arena: &mut *grads };
-                head(core, derived, loss, p, batch, Some(into));
-                core.backward(derived, params, p, &loss.d_temporal, grads);
+                head(engine, derived, loss, p, batch, Some(into));
+                engine.backward(derived, params, p, &loss.d_temporal, grads);
             }
         });
         self.pending = false;
@@ -230,7 +230,7 @@ impl CpuModel {
         if !self.ready {
             return Err(missing("logits", "a forward pass before it"));
         }
-        let temporal = &self.core.temporal;
+        let temporal = &self.engine.temporal;
         self.pool.run(|| {
             out.par_chunks_mut(ROWS * d.vocab_rows).enumerate().for_each(|(i, c)| {
                 let (a, rows) = (&temporal[i * ROWS * d.d_model..], c.len() / d.vocab_rows);
@@ -245,16 +245,16 @@ impl CpuModel {
     pub fn memory_bytes(&self) -> usize {
         let LossBuffers { logits, nll, d_temporal } = &self.loss;
         let loss = logits.len() + 2 * nll.len() + d_temporal.len();
-        self.core.bytes() + 4 * (self.derived.len() + loss)
+        self.engine.bytes() + 4 * (self.derived.len() + loss)
     }
 
     /// Time spent in each phase since the last call of this.
     pub fn take_phase_times(&mut self) -> PhaseTimes {
-        std::mem::take(&mut self.core.times)
+        std::mem::take(&mut self.engine.times)
     }
 
     fn check_arena(&self, name: &'static str, got: usize) -> Result<()> {
-        check_len(name, got, self.core.table.arena_len(), "flat arena, see ParamTable")
+        check_len(name, got, self.engine.table.arena_len(), "flat arena, see ParamTable")
     }
 
     fn check_backward(&self, params: &[f32], grads: &[f32]) -> Result<()> {
@@ -269,7 +269,7 @@ impl CpuModel {
     fn check_loss(&self, params: &[f32], targets: &[i32], weights: Option<&[f32]>) -> Result<()> {
         let tokens = self.window.tokens;
         self.check_arena("params", params.len())?;
-        let Some(lm) = &self.core.config.lm else { return Err(no_head("loss")) };
+        let Some(lm) = &self.engine.config.lm else { return Err(no_head("loss")) };
         check_len("targets", targets.len(), tokens, "[batch, seq_len]")?;
         if let Some(weights) = weights {
             check_len("weights", weights.len(), tokens, "[batch, seq_len]")?;
@@ -358,26 +358,26 @@ impl Targets<'_> {
 /// Head and cross-entropy of part `p` by chunks of tokens; with `into`, their backward pass down to
 /// `loss.d_temporal`.
 fn head(
-    core: &mut Core,
+    engine: &mut Engine,
     derived: &Derived,
     loss: &mut LossBuffers,
     p: usize,
     batch: Targets<'_>,
     mut into: Option<HeadGrads<'_>>,
 ) {
-    let d = core.dims;
+    let d = engine.dims;
     let (dm, columns) = (d.d_model, d.vocab_rows);
     let Some((head, transposed)) = &derived.head else { return };
-    let Some(buf) = &mut core.bwd else { return };
-    let span = core.table.lm_head.or(core.table.embedding);
-    core.times.time(Phase::Loss, || {
+    let Some(buf) = &mut engine.bwd else { return };
+    let span = engine.table.lm_head.or(engine.table.embedding);
+    engine.times.time(Phase::Loss, || {
         for first in (0..d.tokens).step_by(logits_tokens(&d)) {
             let tokens = logits_tokens(&d).min(d.tokens - first);
             let tasks = tokens.div_ceil(ROWS);
             let start = p * d.tokens + first;
             let logits = &mut loss.logits[..tasks * row_task(columns)];
             let tiles = &mut buf.dr_tiled[..tasks * row_task(dm)];
-            let temporal = &core.temporal[start * dm..][..tokens * dm];
+            let temporal = &engine.temporal[start * dm..][..tokens * dm];
             let scale = into.as_ref().map(|g| g.scale);
             let rows = logits.par_chunks_mut(row_task(columns)).zip(tiles.par_chunks_mut(row_task(dm)));
             let rows = rows.zip(loss.nll[start..][..tokens].par_chunks_mut(ROWS));

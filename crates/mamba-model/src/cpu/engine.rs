@@ -59,7 +59,7 @@ struct Part {
 
 /// The engine without its weights and threads.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct Engine {
     pub config: ModelConfig,
     pub table: Arc<ParamTable>,
     /// Sizes of a part.
@@ -83,10 +83,10 @@ const PART_TOKENS: usize = 1024;
 /// Into how many parts a batch is cut. Sizes alone decide, so that sums do not depend on the machine.
 pub(super) fn part_count(batch: usize, seq: usize) -> usize {
     let distance = |parts: &usize| (batch / parts * seq).max(1).ilog2().abs_diff(PART_TOKENS.ilog2());
-    (1..=batch).filter(|parts| batch % parts == 0).min_by_key(distance).unwrap_or(1)
+    (1..=batch).filter(|parts| batch.is_multiple_of(*parts)).min_by_key(distance).unwrap_or(1)
 }
 
-impl Core {
+impl Engine {
     pub fn new(
         config: &ModelConfig,
         table: Arc<ParamTable>,
@@ -96,7 +96,7 @@ impl Core {
     ) -> Self {
         let layers = config.backbone.n_layers;
         let train = mode != Mode::Infer;
-        let mut core = Self {
+        let mut engine = Self {
             config: config.clone(),
             table,
             dims,
@@ -110,15 +110,15 @@ impl Core {
             gated: Buffer::default(),
             h: Buffer::default(),
         };
-        core.parts.resize_with(parts, || {
+        engine.parts.resize_with(parts, || {
             let mut part = Part { last_start: vec![None; dims.batch], ..Part::default() };
             part.residuals.resize_with(if train { layers + 1 } else { 2 }, Buffer::default);
             part.kept.resize_with(if train { layers } else { 1 }, Kept::default);
             part.acts.resize_with(if mode == Mode::Keep { layers } else { 0 }, Activations::default);
             part
         });
-        core.resize(dims);
-        core
+        engine.resize(dims);
+        engine
     }
 
     /// Sets the window's size; allocates only beyond the largest size so far.
@@ -432,7 +432,7 @@ impl Core {
         }
     }
 
-    /// Gradient of a part's dense input, after its [`Core::backward`].
+    /// Gradient of a part's dense input, after its [`Engine::backward`].
     pub fn input_gradient(&mut self, derived: &Derived, d_input: &mut [f32]) {
         let Some(buf) = &self.bwd else { return };
         let (dm, width) = (self.dims.d_model, self.dims.input_width);
