@@ -7,8 +7,8 @@
 use crate::data::{DataSpec, Fingerprint};
 use crate::error::{CliError, Result, io};
 use crate::train::settings::TrainSettings;
-use crate::weights::atomic_write;
 use mamba_model::ModelConfig;
+use mamba_model::files::atomic_write;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;

@@ -4,18 +4,9 @@ use crate::args::{ExportDtype, FormatName};
 use crate::error::{CliError, Result, io};
 use crate::run_folder;
 use mamba_model::MambaWeights;
+use mamba_model::files::{self, Dtype, Kind};
 use mamba_trainer::TrainingState;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// Replaces a file whole or not at all.
-pub fn atomic_write(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<()> {
-    let temp = path.with_extension("tmp");
-    let mut file = File::create(&temp).map_err(io(&temp, "create"))?;
-    write(&mut file).map_err(io(&temp, "write"))?;
-    file.sync_all().map_err(io(&temp, "sync"))?;
-    std::fs::rename(&temp, path).map_err(io(path, "replace"))
-}
 
 /// What a path holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +41,11 @@ pub fn detect(path: &Path) -> Result<Source> {
     match path {
         p if run_folder::is_run(p) => Ok(Source::Run(p.to_owned())),
         p if p.extension().is_some_and(|e| e == "state") => Ok(Source::State(p.to_owned())),
-        p => Err(CliError::NoModel { path: p.to_owned() }),
+        p => match files::detect(p) {
+            Ok(Kind::Native) => Ok(Source::Native(p.to_owned())),
+            Ok(_) => Ok(Source::Pretrained(p.to_owned())),
+            Err(_) => Err(CliError::NoModel { path: p.to_owned() }),
+        },
     }
 }
 
@@ -59,20 +54,26 @@ pub fn load(path: &Path) -> Result<MambaWeights> {
     match detect(path)? {
         Source::Run(root) => Ok(TrainingState::read(&run_folder::last_state(&root))?.weights),
         Source::State(file) => Ok(TrainingState::read(&file)?.weights),
-        Source::Native(path) | Source::Pretrained(path) => Err(CliError::NoModel { path }),
+        Source::Native(path) | Source::Pretrained(path) => Ok(files::load_pretrained(&path)?),
     }
 }
 
 /// Writes weights in the native format.
-pub fn save(_path: &Path, _weights: &MambaWeights) -> Result<()> {
-    Ok(())
+pub fn save(path: &Path, weights: &MambaWeights) -> Result<()> {
+    Ok(files::save_weights(path, weights)?)
 }
 
 /// Writes weights in any format.
-pub fn export(weights: &MambaWeights, format: FormatName, _dtype: ExportDtype, out: &Path) -> Result<()> {
+pub fn export(weights: &MambaWeights, format: FormatName, dtype: ExportDtype, out: &Path) -> Result<()> {
+    let dtype = match dtype {
+        ExportDtype::F32 => Dtype::F32,
+        ExportDtype::Bf16 => Dtype::Bf16,
+        ExportDtype::F16 => Dtype::F16,
+    };
     match format {
         FormatName::Native => save(out, weights),
-        FormatName::Hf | FormatName::StateSpaces => Err(CliError::NoModel { path: out.to_owned() }),
+        FormatName::Hf => Ok(files::export_hf(weights, out, dtype)?),
+        FormatName::StateSpaces => Ok(files::export_state_spaces(weights, out, dtype)?),
     }
 }
 

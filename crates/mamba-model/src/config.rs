@@ -68,6 +68,13 @@ impl MambaConfig {
         self.dt_rank.unwrap_or_else(|| self.d_model.div_ceil(16))
     }
 
+    /// The same model with `dt_rank` absent where it is the default one.
+    #[must_use]
+    pub(crate) fn with_plain_rank(mut self) -> Self {
+        self.dt_rank = self.dt_rank.filter(|&r| r != self.d_model.div_ceil(16));
+        self
+    }
+
     /// Columns of `x_proj`: `[dt | B | C]`.
     pub fn x_proj_cols(&self) -> usize {
         self.dt_rank() + 2 * self.d_state

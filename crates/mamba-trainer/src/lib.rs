@@ -53,7 +53,6 @@ mod contract;
 mod dist;
 mod engine;
 mod error;
-mod files;
 mod lm;
 mod metrics;
 mod session;

@@ -99,7 +99,7 @@ impl TrainingState {
         self.validate()?;
         let header = bincode::serde::encode_to_vec(self.header(), header_coding())
             .map_err(|e| file_error(path, "header", e.to_string()))?;
-        crate::files::atomic_write(path, |file| {
+        mamba_model::files::atomic_write(path, |file| {
             let mut out = Summed::new(BufWriter::new(file));
             self.write_to(&header, &mut out)?;
             let sum = out.crc.finalize();

@@ -4,11 +4,17 @@ use crate::error::{ModelError, Result};
 use std::sync::Arc;
 
 /// A model's weights: one flat f32 arena, laid out by its [`ParamTable`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct MambaWeights {
     config: ModelConfig,
     table: Arc<ParamTable>,
     data: Vec<f32>,
+}
+
+impl std::fmt::Debug for MambaWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MambaWeights").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl MambaWeights {
