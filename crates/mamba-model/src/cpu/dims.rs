@@ -134,3 +134,11 @@ pub(super) fn lanes(x: &[f32], at: usize) -> &Lanes {
         None => &[0.0; LANES],
     }
 }
+
+/// Sum of the lanes, by halves.
+#[inline(always)]
+pub(super) fn fold(x: &Lanes) -> f32 {
+    let a: [f32; 8] = std::array::from_fn(|i| x[i] + x[i + 8]);
+    let b: [f32; 4] = std::array::from_fn(|i| a[i] + a[i + 4]);
+    (b[0] + b[2]) + (b[1] + b[3])
+}

@@ -1,7 +1,7 @@
 //! Cross-entropy over rows of logits, in place on the tiles of a row task.
 
-use super::dims::{GROUP, TILE};
-use super::gemm::{load, store};
+use super::dims::{GROUP, LANES, TILE, fold};
+use super::gemm::load;
 use super::math;
 use pulp::{Arch, Simd, WithSimd};
 
@@ -61,21 +61,21 @@ impl CrossEntropy<'_> {
         let shift = s.splat_f32s(shift);
         let mut total = 0.0f64;
         for piece in self.row(r) {
-            let mut part = s.splat_f32s(0.0);
-            let whole = piece.len() / S::F32_LANES;
-            for v in 0..whole {
-                let e = math::exp(s, s.sub_f32s(load::<S>(piece, v), shift));
-                store::<S>(piece, v, e);
-                part = s.add_f32s(part, e);
+            let (whole, tail) = S::as_mut_simd_f32s(piece);
+            for x in whole {
+                *x = math::exp(s, s.sub_f32s(*x, shift));
             }
-            let mut sum: f32 = s.reduce_sum_f32s(part);
-            let tail = &mut piece[whole * S::F32_LANES..];
             if !tail.is_empty() {
                 let e = math::exp(s, s.sub_f32s(s.partial_load_f32s(tail), shift));
                 s.partial_store_f32s(tail, e);
-                tail.iter().for_each(|&e| sum += e);
             }
-            total += f64::from(sum);
+            // The order does not depend on the width of a vector.
+            let (blocks, rest) = piece.as_chunks::<LANES>();
+            let mut sums = [0.0; LANES];
+            for block in blocks {
+                sums.iter_mut().zip(block).for_each(|(sum, e)| *sum += e);
+            }
+            total += f64::from(fold(&sums)) + rest.iter().map(|&e| f64::from(e)).sum::<f64>();
         }
         total
     }

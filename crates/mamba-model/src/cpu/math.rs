@@ -129,7 +129,7 @@ pub(super) fn softplus_slope<S: Simd>(s: S, y: S::f32s) -> S::f32s {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pulp::{Arch, WithSimd};
+    use pulp::{Arch, Scalar, WithSimd};
 
     /// One of the functions over a slice, in the widest vectors of this machine.
     struct Map<'a> {
@@ -169,10 +169,15 @@ mod tests {
         }
     }
 
+    /// Also asserts that one lane at a time gives the same bits.
     fn map(op: Op, x: &[f32]) -> Vec<f32> {
-        let mut x = x.to_vec();
-        Arch::new().dispatch(Map { x: &mut x, op });
-        x
+        let (mut wide, mut narrow) = (x.to_vec(), x.to_vec());
+        Arch::new().dispatch(Map { x: &mut wide, op });
+        Map { x: &mut narrow, op }.with_simd(Scalar);
+        let differ = wide.iter().zip(&narrow).position(|(a, b)| a.to_bits() != b.to_bits() && !a.is_nan());
+        assert_eq!(differ, None, "vectors and scalars");
+        assert!(wide.iter().zip(&narrow).all(|(a, b)| a.is_nan() == b.is_nan()));
+        wide
     }
 
     fn grid(lo: f32, hi: f32) -> Vec<f32> {

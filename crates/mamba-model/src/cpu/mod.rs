@@ -10,8 +10,8 @@
 //! **Bits.** Every sum has an order that shapes alone fix: the reduction of a matrix product runs over k one after
 //! the other in fused multiply-adds, a scan step over its states in order, a gradient over its tokens in order, and
 //! partial sums of row chunks, channel groups and batch rows are folded in order. So results do not depend on the
-//! number of threads, a forward row does not depend on the batch or on how its tokens are cut into windows, and
-//! recomputed activations equal kept ones.
+//! number of threads, nor on the vector width of the machine as long as it has fused multiply-adds; a forward row
+//! does not depend on the batch or on how its tokens are cut into windows; recomputed activations equal kept ones.
 //!
 //! **Layout.** What is as wide as `d_inner` lies in tiles of 64 tokens × 64 channels, `[row task, group, 64, 64]`, so a
 //! task over rows owns one piece of memory and a task over channels reads whole lines. What the scan writes lies by
@@ -31,6 +31,8 @@ mod derived;
 mod dims;
 mod engine;
 mod gemm;
+#[cfg(test)]
+mod isa_tests;
 mod loss;
 mod math;
 mod model;

@@ -5,7 +5,7 @@
 //! dΔ = Σ dx·A + d(Δu)·u, dA = Σ dx·Δ. Gradients of a quad's B and C stay a lane apart until the group is through.
 
 use super::buffer::Buffer;
-use super::dims::{CHUNK, GROUP, GROUP_BLOCKS, LANES, Lanes, QUAD, lanes};
+use super::dims::{CHUNK, GROUP, GROUP_BLOCKS, LANES, Lanes, QUAD, fold, lanes};
 use super::gemm::{load, store};
 use super::math;
 use super::scan_fwd::{Quads, ScanInput, split};
@@ -268,14 +268,6 @@ impl ScanBwd<'_> {
             }
         }
     }
-}
-
-/// Sum of the lanes, by halves.
-#[inline(always)]
-fn fold(x: &Lanes) -> f32 {
-    let a: [f32; 8] = std::array::from_fn(|i| x[i] + x[i + 8]);
-    let b: [f32; 4] = std::array::from_fn(|i| a[i] + a[i + 4]);
-    (b[0] + b[2]) + (b[1] + b[3])
 }
 
 impl WithSimd for ScanBwd<'_> {
