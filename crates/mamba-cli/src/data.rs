@@ -1,8 +1,7 @@
 //! Text in, batches out: everything the commands ask of the data.
 
-use crate::error::{CliError, Result, io};
-use mamba_model::IGNORE_INDEX;
-use mamba_model::rng::SplitMix64;
+use crate::error::{CliError, Result};
+use mamba_data::{CorpusOptions, DataPosition, LmBatch, Part, Sampler, SamplerOptions, Tokenizer};
 use mamba_trainer::TokenBatch;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -31,31 +30,29 @@ pub struct Fingerprint {
 
 /// One window of tokens with targets, `[batch, seq_len]`.
 #[derive(Debug, Clone)]
-pub struct Batch {
-    inputs: Vec<u32>,
-    targets: Vec<i32>,
-}
+pub struct Batch(LmBatch);
 
 impl Batch {
     /// The trainer's view of it.
     pub fn view(&self) -> TokenBatch<'_> {
-        TokenBatch::new(&self.inputs, &self.targets)
+        TokenBatch { reset: self.0.reset.as_deref(), ..TokenBatch::new(&self.0.inputs, &self.0.targets) }
     }
 }
 
 /// Text to tokens and back.
 #[derive(Debug)]
 pub enum Codec {
-    /// Every byte is a token.
-    Bytes,
+    /// Bytes, or a tokenizer file.
+    Text(Tokenizer),
     /// Ids that stand for nothing that is known here.
     Ids,
 }
 
 impl Codec {
     /// The codec of a tokenizer file, or bytes.
-    pub fn open(_tokenizer: Option<&Path>) -> Result<Self> {
-        Ok(Self::Bytes)
+    pub fn open(tokenizer: Option<&Path>) -> Result<Self> {
+        let tokenizer = tokenizer.map_or(Ok(Tokenizer::Bytes), Tokenizer::open)?;
+        Ok(Self::Text(tokenizer))
     }
 
     /// The tokenizer that belongs to a model: the given one, or the one beside the model.
@@ -69,23 +66,15 @@ impl Codec {
     pub fn for_model(model: &Path, tokenizer: Option<&Path>, vocab_size: usize) -> Result<Self> {
         match Self::tokenizer_of(model, tokenizer) {
             Some(path) => Self::open(Some(&path)),
-            None if vocab_size == 256 => Ok(Self::Bytes),
+            None if vocab_size == 256 => Ok(Self::Text(Tokenizer::Bytes)),
             None => Ok(Self::Ids),
-        }
-    }
-
-    /// Tokens in the vocabulary, where the codec knows.
-    pub fn vocab_size(&self) -> Option<usize> {
-        match self {
-            Self::Bytes => Some(256),
-            Self::Ids => None,
         }
     }
 
     /// Tokens of a text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match self {
-            Self::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Self::Text(tokenizer) => Ok(tokenizer.encode(text)?),
             Self::Ids => text
                 .split_whitespace()
                 .map(|word| word.parse())
@@ -99,7 +88,7 @@ impl Codec {
     /// Bytes of tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
         match self {
-            Self::Bytes => Ok(ids.iter().map(|&id| id as u8).collect()),
+            Self::Text(tokenizer) => Ok(tokenizer.decode(ids)?),
             Self::Ids => Ok(ids.iter().flat_map(|id| format!("{id} ").into_bytes()).collect()),
         }
     }
@@ -109,17 +98,21 @@ impl Codec {
 #[derive(Debug)]
 pub struct Corpus {
     codec: Codec,
-    tokens: Vec<u32>,
-    train: usize,
+    inner: mamba_data::Corpus,
 }
 
 impl Corpus {
     /// Reads and tokenizes the data.
     pub fn open(spec: &DataSpec) -> Result<Self> {
-        let mut tokens = Vec::new();
-        read_into(&spec.path, &mut tokens)?;
-        let train = ((1.0 - spec.val_fraction) * tokens.len() as f64) as usize;
-        Ok(Self { codec: Codec::Bytes, tokens, train })
+        let tokenizer = spec.tokenizer.as_deref().map_or(Ok(Tokenizer::Bytes), Tokenizer::open)?;
+        let ids = spec.path.extension().is_some_and(|e| e == "bin");
+        let codec = if ids && spec.tokenizer.is_none() { Codec::Ids } else { Codec::Text(tokenizer.clone()) };
+        let options = CorpusOptions { tokenizer, validation: spec.val_fraction, ..CorpusOptions::default() };
+        let inner = mamba_data::Corpus::open(&spec.path, &options)?;
+        for skipped in inner.skipped() {
+            tracing::info!("left out {}: {}", skipped.path.display(), skipped.reason);
+        }
+        Ok(Self { codec, inner })
     }
 
     /// Text to tokens and back.
@@ -129,140 +122,72 @@ impl Corpus {
 
     /// Tokens that a model of this data must know.
     pub fn vocab_size(&self) -> usize {
-        256
+        self.inner.vocab_size()
     }
 
     /// Tokens for training and for validation.
     pub fn sizes(&self) -> (u64, u64) {
-        (self.train as u64, (self.tokens.len() - self.train) as u64)
+        let of = |part| self.inner.part_len(part) as u64;
+        (of(Part::Train), of(Part::Validation))
     }
 
     /// What tells this data from other data.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut crc = crc32fast::Hasher::new();
-        self.tokens.iter().for_each(|t| crc.update(&t.to_le_bytes()));
-        Fingerprint { tokens: self.tokens.len() as u64, crc32: crc.finalize() }
+        for part in [Part::Train, Part::Validation] {
+            self.inner.part_tokens(part).for_each(|t| crc.update(&t.to_le_bytes()));
+        }
+        Fingerprint { tokens: self.inner.len() as u64, crc32: crc.finalize() }
     }
 
     /// Endless training batches.
-    pub fn train(
-        &self,
-        batch: usize,
-        seq_len: usize,
-        seed: u64,
-        _stateful: bool,
-    ) -> Result<TrainBatches<'_>> {
-        Ok(TrainBatches {
-            tokens: &self.tokens[..self.train],
-            batch,
-            seq_len,
-            seed,
-            position: Position { drawn: 0 },
-        })
+    pub fn train(&self, batch: usize, seq_len: usize, seed: u64, stateful: bool) -> Result<TrainBatches<'_>> {
+        let options = SamplerOptions { batch, seq_len, seed, stateful };
+        Ok(TrainBatches(Sampler::new(&self.inner, Part::Train, options)?))
     }
 
     /// At most `limit` batches, spread evenly over the validation part.
     pub fn validation(&self, batch: usize, seq_len: usize, limit: usize) -> Result<Vec<Batch>> {
-        let tokens = &self.tokens[self.train..];
-        let windows: Vec<&[u32]> = tokens.windows(seq_len + 1).step_by(seq_len).collect();
-        let wanted = (limit * batch).min(windows.len());
-        let chosen: Vec<&[u32]> = (0..wanted).map(|i| windows[i * windows.len() / wanted]).collect();
-        Ok(chosen.chunks(batch).map(|w| to_batch(w, batch, seq_len)).collect())
+        let batches = mamba_data::evenly_spread(&self.inner, Part::Validation, batch, seq_len, limit);
+        Ok(batches.into_iter().map(Batch).collect())
     }
 
     /// The first text of the validation part, about so many tokens.
     pub fn validation_prompt(&self, tokens: usize) -> Vec<u32> {
-        self.tokens[self.train..].iter().take(tokens).copied().collect()
+        self.inner.part_tokens(Part::Validation).take(tokens).collect()
     }
 
-    /// Bytes that a token of the validation part stands for, on average; `None` for bare ids.
+    /// Bytes that a token stands for, on average; `None` for bare ids.
     pub fn bytes_per_token(&self) -> Option<f64> {
-        Some(1.0)
+        self.inner.bytes_per_token()
     }
 
-    /// Entropy of single bytes of the validation part, in bits; `None` for bare ids.
+    /// Entropy of single tokens of the validation part, in bits a byte; `None` for bare ids.
     pub fn unigram_bits_per_byte(&self) -> Option<f64> {
-        let mut counts = [0u64; 256];
-        let tokens = &self.tokens[self.train..];
-        tokens.iter().for_each(|&t| counts[t as usize] += 1);
-        let n = tokens.len() as f64;
-        let terms = counts.iter().filter(|&&c| c > 0).map(|&c| c as f64 / n);
-        Some(-terms.map(|p| p * libm::log2(p)).sum::<f64>())
+        self.inner.unigram_bits_per_byte(Part::Validation)
     }
-}
-
-fn to_batch(windows: &[&[u32]], batch: usize, seq_len: usize) -> Batch {
-    let mut out = Batch { inputs: vec![0; batch * seq_len], targets: vec![IGNORE_INDEX; batch * seq_len] };
-    for (row, window) in windows.iter().enumerate() {
-        for (t, pair) in window.windows(2).enumerate() {
-            out.inputs[row * seq_len + t] = pair[0];
-            out.targets[row * seq_len + t] = pair[1] as i32;
-        }
-    }
-    out
-}
-
-fn read_into(path: &Path, tokens: &mut Vec<u32>) -> Result<()> {
-    let info = std::fs::metadata(path).map_err(io(path, "open"))?;
-    if info.is_file() {
-        let text = std::fs::read(path).map_err(io(path, "read"))?;
-        tokens.extend(text.iter().map(|&b| u32::from(b)));
-        return Ok(());
-    }
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(io(path, "list"))? {
-        entries.push(entry.map_err(io(path, "list"))?.path());
-    }
-    entries.sort();
-    for entry in entries {
-        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = ["rs", "md", "toml", "cu", "cuh", "txt"]
-            .iter()
-            .any(|e| entry.extension().is_some_and(|x| x == *e));
-        if !name.starts_with('.') && name != "target" && name != "runs" && (text || entry.is_dir()) {
-            read_into(&entry, tokens)?;
-        }
-    }
-    Ok(())
 }
 
 /// Where the training batches stand.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Position {
-    drawn: u64,
-}
+pub type Position = DataPosition;
 
 /// Endless training batches in a seeded order.
 #[derive(Debug)]
-pub struct TrainBatches<'a> {
-    tokens: &'a [u32],
-    batch: usize,
-    seq_len: usize,
-    seed: u64,
-    position: Position,
-}
+pub struct TrainBatches<'a>(Sampler<'a>);
 
 impl TrainBatches<'_> {
     /// The next batch.
     pub fn next(&mut self) -> Result<Batch> {
-        let mut rng = SplitMix64::new(self.seed ^ self.position.drawn, "windows");
-        self.position.drawn += 1;
-        let span = self.tokens.len() - self.seq_len;
-        let windows: Vec<&[u32]> = (0..self.batch)
-            .map(|_| (rng.unit() * span as f64) as usize)
-            .map(|at| &self.tokens[at..=at + self.seq_len])
-            .collect();
-        Ok(to_batch(&windows, self.batch, self.seq_len))
+        Ok(Batch(self.0.next_batch()))
     }
 
     /// Where the batches stand.
     pub fn position(&self) -> Position {
-        self.position.clone()
+        self.0.position()
     }
 
     /// Goes on from a position.
     pub fn seek(&mut self, position: &Position) -> Result<()> {
-        self.position = position.clone();
-        Ok(())
+        Ok(self.0.seek(*position)?)
     }
 }

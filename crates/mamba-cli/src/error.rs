@@ -87,14 +87,9 @@ pub enum CliError {
         /// The command.
         command: &'static str,
     },
-    /// Data that cannot be trained on.
-    #[error("{}: {problem}", path.display())]
-    Data {
-        /// The data's path.
-        path: PathBuf,
-        /// What is wrong and what would be right.
-        problem: String,
-    },
+    /// Data that cannot be read or trained on.
+    #[error(transparent)]
+    Data(#[from] mamba_data::DataError),
     /// The data of a run is not what it was when the run began.
     #[error(
         "{}: the data changed since the run began (it had {expected_tokens} tokens with checksum {expected:08x}, it has \

@@ -89,7 +89,7 @@ fn native_files() {
     edit("deep nesting", "\"norm_f\":{", &format!("\"norm_f\":{}{{", "[".repeat(5000)), "header");
     let entry = header.find("\"norm_f\"").unwrap();
     let end = entry + header[entry..].find('}').unwrap() + 1;
-    let twice = format!("{},{}", header.trim_end().trim_end_matches('}'), &header[entry..end]);
+    let twice = format!("{},{}", header.trim_end().strip_suffix('}').unwrap(), &header[entry..end]);
     cases.push(("duplicate tensor".to_owned(), join(&format!("{twice}}}"), &data), "norm_f"));
     let metadata = header.replacen("{\"__metadata__\"", "{\"__metadata__\":{},\"__metadata__\"", 1);
     cases.push(("duplicate metadata".to_owned(), join(&metadata, &data), "__metadata__"));
