@@ -202,6 +202,8 @@ pub(super) fn scan(d: &Dims, slots: &Slots<Scratch>, view: &ScanView<'_>, ssm: &
         });
     };
     let tasks = out.gated.par_chunks_mut(d.seq * GROUP).zip(out.h.par_chunks_mut(d.group_state()));
+    // Handing less than this many tokens to another thread costs more than it saves.
+    let tasks = tasks.with_min_len(ROWS.div_ceil(d.seq));
     if out.kept.is_empty() {
         tasks.enumerate().for_each(|(i, (y, h))| task(i, y, h, None));
     } else {

@@ -231,7 +231,8 @@ impl Engine {
             let view = ScanView { weights, acts, reset };
             let out = ScanOut { gated, h, kept: &mut kept.states };
             block_fwd::scan(d, slots, &view, ssm_state, out);
-            ssm_state.par_chunks_mut(d.d_inner * d.d_state).enumerate().for_each(|(b, out)| {
+            let rows = ssm_state.par_chunks_mut(d.d_inner * d.d_state).with_min_len(ROWS.div_ceil(d.seq));
+            rows.enumerate().for_each(|(b, out)| {
                 super::scan_fwd::store_state(d, h, b, out);
             });
             let input = block_fwd::conv_input(d, weights, &acts.xz, &kept.history, reset);

@@ -191,12 +191,14 @@ impl ScanFwd<'_> {
     /// Transposes the carried state in.
     fn load_state(&mut self) {
         let d = self.input.dims;
-        self.h.fill(0.0);
         let first = self.input.group * GROUP;
-        for c in first..d.d_inner.min(first + GROUP) {
-            let (block, lane) = ((c - first) / LANES, (c - first) % LANES);
-            for (n, &h) in self.h_in[c * d.d_state..][..d.d_state].iter().enumerate() {
-                self.h[(block * d.states + n) * LANES + lane] = h;
+        let end = d.d_inner.min(first + GROUP);
+        let rows = self.h_in[first * d.d_state..end * d.d_state].chunks(LANES * d.d_state);
+        self.h.fill(0.0);
+        for (block, rows) in self.h.chunks_exact_mut(d.states * LANES).zip(rows) {
+            let block = block.as_chunks_mut::<LANES>().0;
+            for (lane, row) in rows.chunks_exact(d.d_state).enumerate() {
+                block.iter_mut().zip(row).for_each(|(state, &h)| state[lane] = h);
             }
         }
     }
@@ -286,11 +288,13 @@ impl WithSimd for ScanFwd<'_> {
 
 /// Transposes batch row `b` of a state `[group, batch, block, states, lanes]` out to `[d_inner, d_state]`.
 pub(super) fn store_state(d: &Dims, h: &[f32], b: usize, out: &mut [f32]) {
-    for (c, row) in out.chunks_exact_mut(d.d_state).enumerate() {
-        let (group, block, lane) = (c / GROUP, c % GROUP / LANES, c % LANES);
-        let h = &h[(group * d.batch + b) * d.group_state() + block * d.states * LANES..];
-        for (n, out) in row.iter_mut().enumerate() {
-            *out = h[n * LANES + lane];
+    for (group, out) in out.chunks_mut(GROUP * d.d_state).enumerate() {
+        let h = &h[(group * d.batch + b) * d.group_state()..][..d.group_state()];
+        for (block, out) in h.chunks_exact(d.states * LANES).zip(out.chunks_mut(LANES * d.d_state)) {
+            let block = block.as_chunks::<LANES>().0;
+            for (lane, row) in out.chunks_exact_mut(d.d_state).enumerate() {
+                row.iter_mut().zip(block).for_each(|(out, state)| *out = state[lane]);
+            }
         }
     }
 }
