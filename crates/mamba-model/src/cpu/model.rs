@@ -41,6 +41,24 @@ struct LossBuffers {
 ///
 /// Order of calls: [`refresh`](Self::refresh) after every change of the parameters, then
 /// [`forward`](Self::forward), then [`backward`](Self::backward) or [`loss_backward`](Self::loss_backward) once.
+///
+/// ```
+/// use mamba_model::cpu::{CpuModel, CpuOptions};
+/// use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig, ModelInput, RecurrentState};
+///
+/// let config = ModelConfig::language_model(MambaConfig::new(64, 2), LmHeadConfig::new(256));
+/// let mut params = MambaWeights::init(&config, 7)?.into_arena();
+/// let mut grads = vec![0.0f32; params.len()];
+/// let mut model = CpuModel::new(&config, 1, 4, &CpuOptions::default())?;
+/// let mut state = RecurrentState::zeros(&config.backbone, 1);
+///
+/// model.refresh(&params)?;
+/// model.forward(&params, ModelInput::Tokens(&[1, 2, 3, 4]), None, &mut state)?;
+/// let loss = model.loss_backward(&params, &[2, 3, 4, 5], None, 0.25, &mut grads)?;
+/// assert!((loss.mean() - 256f64.ln()).abs() < 0.1);
+/// params.iter_mut().zip(&grads).for_each(|(p, g)| *p -= 0.1 * g);
+/// # Ok::<(), mamba_model::ModelError>(())
+/// ```
 #[derive(Debug)]
 pub struct CpuModel {
     pool: Pool,
