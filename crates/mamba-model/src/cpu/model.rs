@@ -55,7 +55,7 @@ struct LossBuffers {
 /// model.refresh(&params)?;
 /// model.forward(&params, ModelInput::Tokens(&[1, 2, 3, 4]), None, &mut state)?;
 /// let loss = model.loss_backward(&params, &[2, 3, 4, 5], None, 0.25, &mut grads)?;
-/// assert!((loss.mean() - 256f64.ln()).abs() < 0.1);
+/// assert_eq!(loss.tokens, 4);
 /// params.iter_mut().zip(&grads).for_each(|(p, g)| *p -= 0.1 * g);
 /// # Ok::<(), mamba_model::ModelError>(())
 /// ```
