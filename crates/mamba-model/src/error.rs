@@ -16,7 +16,9 @@ pub enum ModelError {
         expected: &'static str,
     },
     /// The parameter arena of this config would not fit the address space.
-    #[error("the model has too many parameters: `{tensor}` pushes the arena past {limit} elements")]
+    #[error(
+        "the model has too many parameters for any memory: `{tensor}` pushes the arena past {limit} elements"
+    )]
     TooLarge {
         /// The tensor at which the limit was crossed.
         tensor: String,

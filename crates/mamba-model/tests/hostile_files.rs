@@ -72,9 +72,9 @@ fn native_files() {
     edit("fractional shape", "\"shape\":[", "\"shape\":[0.5,", "header entry");
     edit("further key", "\"dtype\"", "\"extra\":1,\"dtype\"", "header entry");
     edit("no JSON", "{", "[", "header");
-    edit("unknown format", "mamba-train", "other-tool!", "format");
-    edit("newer version", "\"version\":\"1\"", "\"version\":\"2\"", "version");
-    edit("metadata of numbers", "\"version\":\"1\"", "\"version\":1", "__metadata__");
+    edit("unknown format", "mamba-train", "other-tool!", "mamba-train");
+    edit("newer version", "\\\"version\\\":1", "\\\"version\\\":2", "version");
+    edit("metadata of numbers", "{\"__metadata__\":{", "{\"__metadata__\":{\"x\":1,", "__metadata__");
     edit("unknown config field", "\\\"d_model\\\"", "\\\"hidden\\\":1,\\\"d_model\\\"", "config");
     edit("absent config field", "\\\"d_conv\\\":4,", "", "config");
     edit("d_state of 0", "\\\"d_state\\\":16", "\\\"d_state\\\":0", "d_state");

@@ -6,12 +6,22 @@ use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::params::MambaWeights;
 use safetensors::tensor::TensorView;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-const FORMAT: &str = "mamba-train";
-const VERSION: &str = "1";
+/// The one key of the metadata: several would be written in no fixed order.
+const KEY: &str = "mamba-train";
+const VERSION: u32 = 1;
+
+/// What the metadata holds, as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Meta {
+    version: u32,
+    config: ModelConfig,
+}
 
 /// Saves weights as f32 safetensors under their own names, with the whole config in the metadata.
 ///
@@ -19,9 +29,9 @@ const VERSION: &str = "1";
 /// [`ModelError::NonFinite`](crate::ModelError::NonFinite), [`ModelError::Io`](crate::ModelError::Io).
 pub fn save_weights(path: &Path, weights: &MambaWeights) -> Result<()> {
     weights.check_finite()?;
-    let config = serde_json::to_string(weights.config()).map_err(|e| bad(path, "config", e.to_string()))?;
-    let metadata = [("format", FORMAT.to_owned()), ("version", VERSION.to_owned()), ("config", config)];
-    let metadata: HashMap<String, String> = metadata.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    let meta = Meta { version: VERSION, config: weights.config().clone() };
+    let text = serde_json::to_string(&meta).map_err(|e| bad(path, "config", e.to_string()))?;
+    let metadata = HashMap::from([(KEY.to_owned(), text)]);
     let tensors = weights
         .table()
         .iter()
@@ -67,23 +77,21 @@ pub fn load_weights(path: &Path) -> Result<MambaWeights> {
 }
 
 fn config_of(path: &Path, file: &SafeFile) -> Result<ModelConfig> {
-    let field = |name: &str| file.metadata.get(name).map(String::as_str);
-    if field("format") != Some(FORMAT) {
-        return Err(bad(
-            path,
-            "format",
-            format!("is {:?}, `{FORMAT}` is wanted; `load_pretrained` reads others", field("format")),
-        ));
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
     }
-    if field("version") != Some(VERSION) {
-        return Err(bad(
-            path,
-            "version",
-            format!("is {:?}, this build reads version {VERSION}", field("version")),
-        ));
+    let text = file.metadata.get(KEY).ok_or_else(|| {
+        bad(path, KEY, "is absent from the metadata: not a file of `save_weights`; `load_pretrained` reads folders of others")
+    })?;
+    let cannot = |e: serde_json::Error| bad(path, "config", format!("cannot be read: {e}"));
+    let Version { version } = serde_json::from_str(text).map_err(cannot)?;
+    if version != VERSION {
+        return Err(bad(path, "version", format!("is {version}, this build reads version {VERSION}")));
     }
-    let text = field("config").ok_or_else(|| bad(path, "config", "is absent from the metadata"))?;
-    parse_config(path, text)
+    let Meta { config, .. } = serde_json::from_str(text).map_err(cannot)?;
+    config.validate()?;
+    Ok(config)
 }
 
 fn parse_config(path: &Path, text: &str) -> Result<ModelConfig> {
