@@ -1,6 +1,6 @@
 //! Causal depthwise convolution with SiLU.
 //!
-//! pre_t = bias + Σ_k weight[k] · x_{t-W+1+k}, out = silu(pre). Samples before the window come from the carried state;
+//! `pre_t = bias + Σ_k weight[k] · x_{t-W+1+k}`, `out = silu(pre)`. Samples before the window come from the carried state;
 //! samples before a document's first token count as zero.
 
 use super::ops::{silu, silu_slope};
