@@ -10,7 +10,7 @@
 // @variant f16 -DSTORAGE=__half
 #include "storage.cuh"
 
-constexpr int THREADS = 128, TT = 32;
+constexpr int THREADS = 128, TT = 16;
 
 // Mirrors `ConvArgs` in mamba-kernels.
 struct ConvArgs {
@@ -112,7 +112,7 @@ __global__ __launch_bounds__(THREADS) void conv_forward(const T* __restrict__ x,
     Window<W, V> window;
     open_window<VECTOR>(window, x, state_in, reset, p, g);
     const long long end = min(p.t0 + TT, g.seq_len);
-#pragma unroll 4
+#pragma unroll 8
     for (long long t = p.t0; t < end; ++t) {
         float next[V];
         sample<VECTOR, W, V>(next, x, state_in, t, p, g);

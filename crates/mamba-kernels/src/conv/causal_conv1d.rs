@@ -7,7 +7,7 @@ use mamba_cuda::{Dims, View, ViewMut};
 /// Widest convolution of the kernels.
 pub const MAX_WIDTH: usize = 8;
 /// Steps of a thread, `TT` in the kernel.
-const STEPS: usize = 32;
+const STEPS: usize = 16;
 const THREADS: u32 = 128;
 
 /// Sizes as the kernels take them; mirrors `ConvArgs` in `causal_conv1d.cu`.
