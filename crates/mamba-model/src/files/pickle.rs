@@ -1,10 +1,15 @@
 //! The part of Python's pickle that a file of tensors needs. Nothing is executed: a name outside the short list is an
-//! error, and so is every other instruction. Protocol: the Python standard library's `pickletools`.
+//! error, and so is every other instruction. What a pickle may cost is bounded: the number of values it makes in all, the
+//! depth of its tuples, the dimensions of its shapes. Protocol: the Python standard library's `pickletools`.
 
+use super::source::MAX_DIMS;
+use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Most values on the stack or in the memo: a checkpoint of ten thousand tensors stays far below.
-const MAX_VALUES: usize = 4 << 20;
+/// Most values that a pickle may make; one tensor takes about 25.
+const MAX_VALUES: usize = 1 << 20;
+/// Deepest tuple in a tuple; a tensor takes 2. Without a limit, dropping one would overflow the call stack.
+const MAX_DEPTH: usize = 8;
 
 /// A value of the machine. Tuples and lists are shared, so copies from the memo cost nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,27 +18,42 @@ pub(super) enum Value {
     Bool(bool),
     Int(i64),
     Text(Rc<str>),
-    Tuple(Rc<[Value]>),
+    Tuple(Rc<Tuple>),
     /// An ordered dictionary that is being filled; position in `Machine::dicts`.
     Dict(usize),
     /// module.name
     Global(Rc<str>),
-    /// ("storage", type, key, location, elements)
-    Storage {
-        kind: Rc<str>,
-        key: Rc<str>,
-    },
-    Tensor {
-        kind: Rc<str>,
-        key: Rc<str>,
-        offset: usize,
-        shape: Rc<[usize]>,
-        stride: Rc<[usize]>,
-    },
+    Storage(Rc<StorageRef>),
+    Tensor(Rc<TensorRef>),
     Mark,
 }
 
-/// Names that may be called; the rest is refused.
+#[derive(Debug, PartialEq)]
+pub(super) struct Tuple {
+    depth: usize,
+    values: Vec<Value>,
+}
+
+/// From ("storage", type, key, location, elements).
+#[derive(Debug, PartialEq)]
+pub(super) struct StorageRef {
+    kind: Rc<str>,
+    key: Rc<str>,
+}
+
+/// A view of a storage, counted in elements.
+#[derive(Debug, PartialEq)]
+pub(super) struct TensorRef {
+    /// Type of the storage, e.g. `torch.FloatStorage`.
+    pub kind: Rc<str>,
+    /// Name of the storage's entry.
+    pub key: Rc<str>,
+    pub offset: usize,
+    pub shape: Vec<usize>,
+    pub stride: Vec<usize>,
+}
+
+/// Names that may be called; besides them only types of storages may be named.
 const CALLABLE: [&str; 3] =
     ["collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"];
 
@@ -41,7 +61,8 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value>,
-    memo: Vec<Option<Value>>,
+    memo: HashMap<usize, Value>,
+    made: usize,
     dicts: Vec<Vec<(Value, Value)>>,
 }
 
@@ -49,7 +70,7 @@ type Step<T> = Result<T, String>;
 
 /// The pairs of the dictionary that a pickle holds.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<(Value, Value)>, String> {
-    let mut m = Machine { bytes, at: 0, stack: Vec::new(), memo: Vec::new(), dicts: Vec::new() };
+    let mut m = Machine { bytes, at: 0, stack: Vec::new(), memo: HashMap::new(), made: 0, dicts: Vec::new() };
     while m.step()? {}
     match m.stack.as_slice() {
         [Value::Dict(index)] => Ok(std::mem::take(&mut m.dicts[*index])),
@@ -83,10 +104,16 @@ impl Machine<'_> {
         Ok(text)
     }
 
-    fn push(&mut self, value: Value) -> Step<()> {
-        if self.stack.len() >= MAX_VALUES || self.dicts.len() >= MAX_VALUES {
-            return Err(format!("holds more than {MAX_VALUES} values"));
+    fn count(&mut self) -> Step<()> {
+        self.made += 1;
+        match self.made <= MAX_VALUES {
+            true => Ok(()),
+            false => Err(format!("makes more than {MAX_VALUES} values")),
         }
+    }
+
+    fn push(&mut self, value: Value) -> Step<()> {
+        self.count()?;
         self.stack.push(value);
         Ok(())
     }
@@ -99,7 +126,7 @@ impl Machine<'_> {
     }
 
     fn pop_mark(&mut self) -> Step<Vec<Value>> {
-        let mark = self.stack.iter().rposition(|v| *v == Value::Mark).ok_or("has no mark")?;
+        let mark = self.stack.iter().rposition(|v| matches!(v, Value::Mark)).ok_or("has no mark")?;
         let values = self.stack.split_off(mark + 1);
         self.stack.pop();
         Ok(values)
@@ -112,25 +139,34 @@ impl Machine<'_> {
     }
 
     fn remember(&mut self, index: usize) -> Step<()> {
-        if index >= MAX_VALUES {
-            return Err(format!("remembers a value at {index}, at most {MAX_VALUES} are kept"));
-        }
+        self.count()?;
         let value = self.stack.last().cloned().ok_or("remembers nothing")?;
-        if self.memo.len() <= index {
-            self.memo.resize(index + 1, None);
-        }
-        self.memo[index] = Some(value);
+        self.memo.insert(index, value);
         Ok(())
     }
 
     fn recall(&mut self, index: usize) -> Step<()> {
-        let value = self
-            .memo
-            .get(index)
-            .cloned()
-            .flatten()
-            .ok_or_else(|| format!("recalls {index}, which it never remembered"))?;
-        self.push(value)
+        let value = self.memo.get(&index).cloned();
+        self.push(value.ok_or_else(|| format!("recalls {index}, which it never remembered"))?)
+    }
+
+    fn push_tuple(&mut self, values: Vec<Value>) -> Step<()> {
+        let depth = |v: &Value| if let Value::Tuple(inner) = v { inner.depth } else { 0 };
+        let depth = 1 + values.iter().map(depth).max().unwrap_or(0);
+        if depth > MAX_DEPTH {
+            return Err(format!("nests tuples deeper than {MAX_DEPTH}"));
+        }
+        self.push(Value::Tuple(Rc::new(Tuple { depth, values })))
+    }
+
+    /// A name. It is refused where it is met, called or not.
+    fn push_global(&mut self, module: &str, name: &str) -> Step<()> {
+        let full = format!("{module}.{name}");
+        let storage = module == "torch" && name.ends_with("Storage");
+        if !storage && !CALLABLE.contains(&full.as_str()) {
+            return Err(format!("names `{full:.80}`, which no file of tensors needs"));
+        }
+        self.push(Value::Global(full.into()))
     }
 
     fn new_dict(&mut self) -> Step<()> {
@@ -158,7 +194,7 @@ impl Machine<'_> {
             0x80 => drop(self.take(1)?),
             0x95 => drop(self.take(8)?),
             b'(' => self.push(Value::Mark)?,
-            b')' => self.push(Value::Tuple(Rc::from([])))?,
+            b')' => self.push_tuple(Vec::new())?,
             b'}' => self.new_dict()?,
             b'N' => self.push(Value::None)?,
             0x88 | 0x89 => self.push(Value::Bool(code == 0x88))?,
@@ -181,7 +217,7 @@ impl Machine<'_> {
             b't' | 0x85..=0x87 => {
                 let values =
                     if code == b't' { self.pop_mark()? } else { self.pop_n(usize::from(code - 0x84))? };
-                self.push(Value::Tuple(values.into()))?;
+                self.push_tuple(values)?;
             }
             b's' => {
                 let items = self.pop_n(2)?;
@@ -193,24 +229,32 @@ impl Machine<'_> {
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
-                self.push(Value::Global(format!("{module}.{name}").into()))?;
+                self.push_global(&module, &name)?;
             }
             0x93 => {
                 let pair = self.pop_n(2)?;
                 let [Value::Text(module), Value::Text(name)] = pair.as_slice() else {
                     return Err("names nothing".to_owned());
                 };
-                self.push(Value::Global(format!("{module}.{name}").into()))?;
+                self.push_global(module, name)?;
             }
             b'Q' => self.persistent()?,
             b'R' => self.call()?,
-            // The attributes of an ordered dictionary (its `_metadata`) say nothing about the tensors.
-            b'b' => drop(self.pop()?),
+            b'b' => self.attributes()?,
             other => {
                 return Err(format!("holds the instruction {other:#04x}, which no file of tensors needs"));
             }
         }
         Ok(true)
+    }
+
+    /// The attributes of an ordered dictionary (its `_metadata`) say nothing about the tensors.
+    fn attributes(&mut self) -> Step<()> {
+        self.pop()?;
+        match self.stack.last() {
+            Some(Value::Dict(_)) => Ok(()),
+            _ => Err("sets attributes of something that is no dictionary".to_owned()),
+        }
     }
 
     fn integer(&mut self, code: u8) -> Step<()> {
@@ -238,10 +282,11 @@ impl Machine<'_> {
         let id = self.pop()?;
         if let Value::Tuple(parts) = &id
             && let [Value::Text(tag), Value::Global(kind), Value::Text(key), Value::Text(_), Value::Int(_)] =
-                &parts[..]
+                &parts.values[..]
             && &**tag == "storage"
         {
-            return self.push(Value::Storage { kind: kind.clone(), key: key.clone() });
+            let storage = StorageRef { kind: kind.clone(), key: key.clone() };
+            return self.push(Value::Storage(Rc::new(storage)));
         }
         Err("refers to something that is no storage".to_owned())
     }
@@ -249,41 +294,40 @@ impl Machine<'_> {
     fn call(&mut self) -> Step<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let Value::Global(name) = function else { return Err("calls something that has no name".to_owned()) };
-        if !CALLABLE.contains(&&*name) {
-            return Err(format!("calls `{name}`, which no file of tensors needs"));
-        }
         let Value::Tuple(arguments) = arguments else {
             return Err(format!("calls `{name}` without arguments"));
         };
-        match (&*name, &arguments[..]) {
+        match (&*name, &arguments.values[..]) {
             ("collections.OrderedDict", []) => self.new_dict(),
-            ("torch._utils._rebuild_parameter", [tensor @ Value::Tensor { .. }, ..]) => {
-                self.push(tensor.clone())
+            ("torch._utils._rebuild_parameter", [Value::Tensor(tensor), ..]) => {
+                self.push(Value::Tensor(tensor.clone()))
             }
             (
                 "torch._utils._rebuild_tensor_v2",
-                [Value::Storage { kind, key }, Value::Int(offset), shape, stride, ..],
+                [Value::Storage(storage), Value::Int(offset), shape, stride, ..],
             ) => {
-                let offset = usize::try_from(*offset).map_err(|_| "has a negative offset")?;
-                let tensor = Value::Tensor {
-                    kind: kind.clone(),
-                    key: key.clone(),
-                    offset,
+                let tensor = TensorRef {
+                    kind: storage.kind.clone(),
+                    key: storage.key.clone(),
+                    offset: usize::try_from(*offset).map_err(|_| "has a negative offset")?,
                     shape: sizes(shape)?,
                     stride: sizes(stride)?,
                 };
-                self.push(tensor)
+                self.push(Value::Tensor(Rc::new(tensor)))
             }
             _ => Err(format!("calls `{name}` with arguments it does not take")),
         }
     }
 }
 
-fn sizes(value: &Value) -> Step<Rc<[usize]>> {
-    let Value::Tuple(values) = value else { return Err("has a shape that is no tuple".to_owned()) };
+fn sizes(value: &Value) -> Step<Vec<usize>> {
+    let Value::Tuple(tuple) = value else { return Err("has a shape that is no tuple".to_owned()) };
+    if tuple.values.len() > MAX_DIMS {
+        return Err(format!("has a shape of {} dimensions, at most {MAX_DIMS} are read", tuple.values.len()));
+    }
     let size = |v: &Value| match v {
         Value::Int(n) => usize::try_from(*n).map_err(|_| format!("has a size of {n}")),
         _ => Err("has a size that is no number".to_owned()),
     };
-    values.iter().map(size).collect()
+    tuple.values.iter().map(size).collect()
 }

@@ -1,15 +1,25 @@
 //! Named tensors of a checkpoint, wherever they lie, decoded to f32.
 
-use super::bad;
+use super::json::{object, read_text, texts};
 use super::mapping::Entry;
 use super::safe::SafeFile;
 use super::torch::TorchFile;
+use super::{bad, in_file, io};
 use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::params::{MambaWeights, ParamTable};
 use half::{bf16, f16};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+
+/// Elements that are decoded at a time.
+const PIECE: usize = 1 << 18;
+/// Most dimensions of a tensor; models have at most 3.
+pub(super) const MAX_DIMS: usize = 8;
+/// Longest index of a sharded checkpoint.
+const MAX_INDEX: u64 = 16 << 20;
 
 /// Element types of checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,42 +33,119 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// Every type that is read and written.
+    pub(super) const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
     /// Bytes of an element.
     pub fn size(self) -> usize {
         if self == Self::F32 { 4 } else { 2 }
     }
 
-    /// Elements of little-endian bytes, widened.
-    pub(super) fn decode(self, bytes: &[u8]) -> Vec<f32> {
+    /// The type's name in a safetensors header.
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Self::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-            Self::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
-            Self::Bf16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
         }
     }
 
-    /// Little-endian bytes, rounded to nearest even.
-    pub(super) fn encode(self, values: &[f32]) -> Vec<u8> {
+    /// The value that is read back after writing this one.
+    pub(super) fn round(self, v: f32) -> f32 {
         match self {
-            Self::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            Self::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-            Self::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+            Self::F32 => v,
+            Self::F16 => f16::from_f32(v).to_f32(),
+            Self::Bf16 => bf16::from_f32(v).to_f32(),
+        }
+    }
+
+    /// Widens as many little-endian elements as `out` holds.
+    fn decode(self, bytes: &[u8], out: &mut [f32]) {
+        match self {
+            Self::F32 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = f32::from_le_bytes(*b);
+                }
+            }
+            Self::F16 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = f16::from_le_bytes(*b).to_f32();
+                }
+            }
+            Self::Bf16 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = bf16::from_le_bytes(*b).to_f32();
+                }
+            }
+        }
+    }
+
+    /// Appends little-endian elements, rounded to nearest even.
+    pub(super) fn encode(self, values: &[f32], out: &mut Vec<u8>) {
+        match self {
+            Self::F32 => out.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+            Self::F16 => out.extend(values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes())),
+            Self::Bf16 => out.extend(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes())),
         }
     }
 }
 
-/// Type and shape of a tensor.
+/// Type and shape of a tensor whose size in bytes has been checked not to overflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Info {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
+    bytes: u64,
+}
+
+impl Info {
+    pub fn new(path: &Path, name: &str, dtype: Dtype, shape: &[usize]) -> Result<Self> {
+        if shape.len() > MAX_DIMS {
+            return Err(bad(
+                path,
+                name,
+                format!("has {} dimensions, at most {MAX_DIMS} are read", shape.len()),
+            ));
+        }
+        let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
+        match bytes {
+            Some(bytes) => Ok(Self { dtype, shape: shape.to_vec(), bytes: bytes as u64 }),
+            None => {
+                Err(bad(path, name, format!("has shape {shape:?}, beyond every file; its offsets overflow")))
+            }
+        }
+    }
+
+    /// Bytes of the tensor's data.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// Something that holds named tensors.
 pub(super) trait Tensors {
     fn path(&self) -> &Path;
     fn infos(&self) -> BTreeMap<String, Info>;
-    fn read(&mut self, name: &str) -> Result<Vec<f32>>;
+    /// Reads a tensor of as many elements as `out` has.
+    fn read(&mut self, name: &str, out: &mut [f32]) -> Result<()>;
+}
+
+/// Reads elements from a byte of a file on, piece by piece.
+pub(super) fn read_values(
+    path: &Path,
+    file: &mut File,
+    start: u64,
+    dtype: Dtype,
+    out: &mut [f32],
+) -> Result<()> {
+    file.seek(SeekFrom::Start(start)).map_err(io(path, "seek in"))?;
+    let mut bytes = vec![0; PIECE.min(out.len()) * dtype.size()];
+    for piece in out.chunks_mut(PIECE) {
+        let bytes = &mut bytes[..piece.len() * dtype.size()];
+        file.read_exact(bytes).map_err(io(path, "read"))?;
+        dtype.decode(bytes, piece);
+    }
+    Ok(())
 }
 
 /// The files of one checkpoint.
@@ -82,30 +169,44 @@ impl Source {
         Ok(Self { parts, owner, path: path.to_owned() })
     }
 
-    /// The tensors of `folder`: model.safetensors, its sharded index, or pytorch_model.bin; or of a file.
+    /// The tensors of a weights file, of an index with its shards, or of the first of them that a folder has.
     pub fn open(path: &Path) -> Result<Self> {
-        let single = |file: &Path| -> Result<Box<dyn Tensors>> {
-            match file.extension().is_some_and(|e| e == "bin") {
-                true => Ok(Box::new(TorchFile::open(file)?)),
-                false => Ok(Box::new(SafeFile::open(file)?)),
+        if path.is_dir() {
+            return match WEIGHT_FILES.iter().map(|name| path.join(name)).find(|file| file.exists()) {
+                Some(file) => Self::open(&file),
+                None => {
+                    Err(bad(path, WEIGHT_FILES[0], format!("is absent, and so are {:?}", &WEIGHT_FILES[1..])))
+                }
+            };
+        }
+        match path.extension().is_some_and(|e| e == "json") {
+            true => Self::open_index(path),
+            false => Self::new(path, vec![open_part(path)?]),
+        }
+    }
+
+    fn open_index(index: &Path) -> Result<Self> {
+        let text = read_text(index, MAX_INDEX)?;
+        let fields = object(index, "index", &text)?;
+        let map = fields.get("weight_map").ok_or_else(|| bad(index, "weight_map", "is absent"))?;
+        let map = texts(index, "weight_map", map.get())?;
+        let names: BTreeSet<&String> = map.values().collect();
+        let parts = names.into_iter().map(|name| open_part(&shard(index, name)?));
+        let this = Self::new(index, parts.collect::<Result<_>>()?)?;
+        for (tensor, file) in &map {
+            let found = this.owner.get(tensor).and_then(|&(i, _)| this.parts.get(i));
+            if !found.is_some_and(|part| part.path().ends_with(file)) {
+                return Err(bad(
+                    index,
+                    tensor,
+                    format!("is said to stand in `{file}`, which does not have it"),
+                ));
             }
-        };
-        if path.is_file() {
-            return Self::new(path, vec![single(path)?]);
         }
-        let index = path.join("model.safetensors.index.json");
-        for name in ["model.safetensors", "pytorch_model.bin"] {
-            let file = path.join(name);
-            if file.is_file() {
-                return Self::new(path, vec![single(&file)?]);
-            }
+        match this.owner.keys().find(|name| !map.contains_key(*name)) {
+            Some(name) => Err(bad(index, name, "stands in a shard, but not in the index")),
+            None => Ok(this),
         }
-        if index.is_file() {
-            let files = super::safe::shards(&index)?;
-            let parts = files.iter().map(|f| single(f)).collect::<Result<Vec<_>>>()?;
-            return Self::new(path, parts);
-        }
-        Err(bad(path, "model.safetensors", "is absent, and so are its index and pytorch_model.bin"))
     }
 
     /// Whether there is a tensor of this name.
@@ -113,63 +214,112 @@ impl Source {
         self.owner.contains_key(name)
     }
 
-    fn read(&mut self, name: &str) -> Result<Vec<f32>> {
-        match self.owner.get(name) {
-            Some(&(part, _)) => self.parts[part].read(name),
-            None => Err(bad(&self.path, name, "is absent")),
+    fn info(&self, name: &str) -> Result<&Info> {
+        self.owner.get(name).map(|(_, info)| info).ok_or_else(|| bad(&self.path, name, "is absent"))
+    }
+
+    /// Reads a tensor into as many elements as it has, and refuses a NaN or an infinity.
+    fn read(&mut self, name: &str, out: &mut [f32]) -> Result<()> {
+        match self.owner.get(name).and_then(|&(i, _)| self.parts.get_mut(i)) {
+            Some(part) => part.read(name, out)?,
+            None => return Err(bad(&self.path, name, "is absent")),
+        }
+        match out.iter().enumerate().find(|(_, v)| !v.is_finite()) {
+            Some((i, v)) => {
+                Err(bad(&self.path, name, format!("holds {v} at index {i}; weights must be finite")))
+            }
+            None => Ok(()),
         }
     }
 
-    /// Checks every tensor's name and shape, then reads all into weights. `head` may stand beside a tied embedding and
-    /// must then be equal to it.
-    /// `only`: the one element type that is taken.
-    pub fn load(
-        mut self,
-        config: &ModelConfig,
-        only: Option<Dtype>,
-        entries: &dyn Fn(&ParamTable) -> Result<Vec<Entry>>,
-    ) -> Result<MambaWeights> {
-        let entries = entries(&ParamTable::new(config)?)?;
-        let tied_head = config.lm.as_ref().is_some_and(|lm| lm.tied).then_some("lm_head.weight");
-        for e in &entries {
-            let Some((_, info)) = self.owner.get(&e.name) else {
-                return Err(bad(&self.path, &e.name, "is absent"));
-            };
-            if only.is_some_and(|dtype| dtype != info.dtype) {
-                return Err(bad(
-                    &self.path,
-                    &e.name,
-                    format!("is {:?}, {:?} is wanted", info.dtype, only.unwrap_or(info.dtype)),
-                ));
+    /// Names, shapes and types against what the model asks for; nothing may be missing and nothing left over.
+    fn check(&self, entries: &[Entry], copy: Option<&Entry>, only: Option<Dtype>) -> Result<()> {
+        for e in entries.iter().chain(copy.filter(|c| self.has(&c.name))) {
+            let info = self.info(&e.name)?;
+            if let Some(dtype) = only.filter(|&d| d != info.dtype) {
+                return Err(bad(&self.path, &e.name, format!("is {:?}, {dtype:?} is wanted", info.dtype)));
             }
             if info.shape != e.shape {
                 let problem = format!("has shape {:?}, the config asks for {:?}", info.shape, e.shape);
                 return Err(bad(&self.path, &e.name, problem));
             }
         }
-        for name in self.owner.keys() {
-            let known = entries.iter().any(|e| e.name == *name) || tied_head == Some(name);
-            if !known {
-                return Err(bad(&self.path, name, "is no tensor of this model"));
-            }
+        let known: BTreeSet<&str> = entries.iter().chain(copy).map(|e| e.name.as_str()).collect();
+        match self.owner.keys().find(|name| !known.contains(name.as_str())) {
+            Some(name) => Err(bad(&self.path, name, "is no tensor of this model")),
+            None => Ok(()),
         }
-        let mut weights = MambaWeights::zeros(config)?;
-        for e in &entries {
-            let values = self.read(&e.name)?;
-            if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-                return Err(bad(
-                    &self.path,
-                    &e.name,
-                    format!("holds {} at index {i}; weights must be finite", values[i]),
-                ));
-            }
-            weights.set(&e.own, &e.to_own(&values))?;
-        }
-        if let Some(name) = tied_head.filter(|n| self.has(n))
-            && self.read(name)? != weights.get("embedding")?
-        {
-            return Err(bad(&self.path, name, "differs from the embedding, though the config ties them"));
-        }
-        Ok(weights)
     }
+
+    /// Checks every tensor's name, shape and type, then reads all into weights. `copy` may stand beside another tensor
+    /// (a tied head beside the embedding) and must then be equal to it. `only`: the one element type that is taken.
+    pub fn load(
+        mut self,
+        config: &ModelConfig,
+        entries: &[Entry],
+        copy: Option<&Entry>,
+        only: Option<Dtype>,
+    ) -> Result<MambaWeights> {
+        self.check(entries, copy, only)?;
+        let table = in_file(&self.path, &[], ParamTable::new(config))?;
+        let mut arena = zeros(&self.path, table.arena_len())?;
+        let mut scratch = Vec::new();
+        for e in entries {
+            let out = table.get(&e.own)?.span.of_mut(&mut arena);
+            if e.is_transposed() {
+                scratch.resize(out.len(), 0.0);
+                self.read(&e.name, &mut scratch)?;
+                e.to_own(&scratch, out);
+            } else {
+                self.read(&e.name, out)?;
+            }
+        }
+        if let Some(copy) = copy.filter(|c| self.has(&c.name)) {
+            let original = table.get(&copy.own)?.span.of(&arena);
+            scratch.resize(original.len(), 0.0);
+            self.read(&copy.name, &mut scratch)?;
+            if scratch != original {
+                let problem = format!("differs from the {}, though the config ties them", copy.own);
+                return Err(bad(&self.path, &copy.name, problem));
+            }
+        }
+        MambaWeights::from_arena(config, arena)
+    }
+}
+
+/// What a folder's weights may be called, best first.
+pub(super) const WEIGHT_FILES: [&str; 4] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+];
+
+fn open_part(path: &Path) -> Result<Box<dyn Tensors>> {
+    match path.extension().is_some_and(|e| e == "bin") {
+        true => Ok(Box::new(TorchFile::open(path)?)),
+        false => Ok(Box::new(SafeFile::open(path)?)),
+    }
+}
+
+/// A file named by an index; none may lie outside the index's folder.
+fn shard(index: &Path, name: &str) -> Result<PathBuf> {
+    let plain = Path::new(name).file_name().is_some_and(|f| f == name) && !name.contains('\\');
+    match plain {
+        true => Ok(index.with_file_name(name)),
+        false => {
+            let problem = format!("names `{name}`; shards must lie in the same folder");
+            Err(bad(index, "weight_map", problem))
+        }
+    }
+}
+
+/// An arena of zeros. A sparse file can claim more than the memory holds: that is an error, no abort.
+fn zeros(path: &Path, len: usize) -> Result<Vec<f32>> {
+    let mut arena = Vec::new();
+    arena
+        .try_reserve_exact(len)
+        .map_err(|e| bad(path, "tensors", format!("need {} bytes of memory: {e}", 4 * len as u64)))?;
+    arena.resize(len, 0.0);
+    Ok(arena)
 }
