@@ -116,10 +116,11 @@ fn rmsnorm() {
 #[test]
 fn activations_element_by_element() {
     let case = Case::read("ops/activations_01");
-    let functions: [(&str, fn(f64) -> f64); 2] = [("softplus", ops::softplus), ("silu", ops::silu)];
-    let slopes: [fn(f64) -> f64; 2] = [ops::softplus_slope, ops::silu_slope];
+    type Function = fn(f64) -> f64;
+    let functions: [(&str, Function, Function); 2] =
+        [("softplus", ops::softplus, ops::softplus_slope), ("silu", ops::silu, ops::silu_slope)];
     let (x, d_y) = (case.get("x"), case.get("d_y"));
-    for ((name, f), slope) in functions.into_iter().zip(slopes) {
+    for (name, f, slope) in functions {
         let (want, want_slope) = (case.get(&format!("{name}_y")), case.get(&format!("{name}_d_x")));
         for i in 0..x.len() {
             // Relative 1e-12; below 1e-30 the reference's own underflow decides, and the slope of silu cancels near -1.28.
