@@ -6,8 +6,8 @@ use super::source::MAX_DIMS;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Most values that a pickle may make; one tensor takes about 25.
-const MAX_VALUES: usize = 1 << 20;
+/// Most values that a pickle may make; one tensor takes about 27, so this is near 10,000 tensors.
+const MAX_VALUES: usize = 1 << 18;
 /// Deepest tuple in a tuple; a tensor takes 2. Without a limit, dropping one would overflow the call stack.
 const MAX_DEPTH: usize = 8;
 
