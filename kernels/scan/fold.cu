@@ -3,11 +3,10 @@
 
 constexpr int THREADS = 256;
 
-// d_b[token, n] and d_c[token, n] (elements `ld` apart between tokens) = Σ over channel blocks, in order, of
+// d_bc[token, n] (B's states, then C's; tokens `ld` apart) = Σ over channel blocks, in order, of
 // partial[block][token][2 · padded].
 template <typename T>
-__global__ __launch_bounds__(THREADS) void scan_fold_states(const float* __restrict__ partial, T* __restrict__ d_b, T* __restrict__ d_c,
-                                                            long long tokens, int blocks, int states, int padded, long long ld) {
+__global__ __launch_bounds__(THREADS) void scan_fold_states(const float* __restrict__ partial, T* __restrict__ d_bc, long long tokens, int blocks, int states, int padded, long long ld) {
     const long long total = tokens * 2 * padded;
     for (long long i = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x; i < total;
          i += static_cast<long long>(gridDim.x) * THREADS) {
@@ -18,10 +17,10 @@ __global__ __launch_bounds__(THREADS) void scan_fold_states(const float* __restr
         float sum = 0.f;
 #pragma unroll 8
         for (int k = 0; k < blocks; ++k) sum += partial[k * total + i];
-        (n < padded ? d_b : d_c)[token * ld + state] = narrow<T>(sum);
+        d_bc[token * ld + (n < padded ? state : states + state)] = narrow<T>(sum);
     }
 }
 
-template __global__ void scan_fold_states<float>(const float*, float*, float*, long long, int, int, int, long long);
-template __global__ void scan_fold_states<__nv_bfloat16>(const float*, __nv_bfloat16*, __nv_bfloat16*, long long, int, int, int, long long);
-template __global__ void scan_fold_states<__half>(const float*, __half*, __half*, long long, int, int, int, long long);
+template __global__ void scan_fold_states<float>(const float*, float*, long long, int, int, int, long long);
+template __global__ void scan_fold_states<__nv_bfloat16>(const float*, __nv_bfloat16*, long long, int, int, int, long long);
+template __global__ void scan_fold_states<__half>(const float*, __half*, long long, int, int, int, long long);

@@ -1,15 +1,23 @@
 //! Reads the reference data of `tests/golden`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tolerance::Checks;
 use safetensors::{Dtype, SafeTensors};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+/// Half an ulp of f32, relative: what a reference stored as f32 may be off.
+const F32_ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 
 /// One case: its sizes and options, and its tensors widened to f64.
 pub struct Case {
+    /// The file's name below `golden`.
+    pub name: String,
     /// `config` of the JSON file.
     pub config: serde_json::Value,
     tensors: BTreeMap<String, Vec<f64>>,
+    /// Those that are stored in f64.
+    exact: BTreeSet<String>,
 }
 
 impl Case {
@@ -21,7 +29,25 @@ impl Case {
         let bytes = std::fs::read(path.with_extension("safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let tensors = file.iter().map(|(name, view)| (name.to_owned(), widened(view.dtype(), view.data())));
-        Self { config: json["config"].take(), tensors: tensors.collect() }
+        let exact =
+            file.iter().filter(|(_, view)| view.dtype() == Dtype::F64).map(|(name, _)| name.to_owned());
+        Self {
+            name: name.to_owned(),
+            config: json["config"].take(),
+            tensors: tensors.collect(),
+            exact: exact.collect(),
+        }
+    }
+
+    /// Relative error that the storage of a reference brings: none in f64.
+    pub fn rounding(&self, name: &str) -> f64 {
+        if self.exact.contains(name) { 0.0 } else { F32_ROUNDING }
+    }
+
+    /// Compares values with a reference of this case.
+    pub fn check<T: Copy + Into<f64>>(&self, checks: &mut Checks, quantity: &str, name: &str, got: &[T]) {
+        let place = format!("{} {name}", self.name);
+        checks.add(quantity, &place, relative_error(got, self.get(name)), self.rounding(name));
     }
 
     /// A tensor; panics where there is none of this name.

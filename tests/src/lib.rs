@@ -3,3 +3,4 @@
 pub mod contract;
 pub mod golden;
 pub mod golden_model;
+pub mod tolerance;

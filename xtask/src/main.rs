@@ -3,6 +3,7 @@
 //! `cargo xtask <verb>`; one verb a file.
 
 mod ci;
+mod gpu_test;
 mod nvcc;
 mod ptx;
 mod tidy;
@@ -30,6 +31,12 @@ enum Verb {
         #[arg(long)]
         check: bool,
     },
+    /// Run the GPU tests; a skipped one is a failure.
+    GpuTest {
+        /// Pack them into this folder instead, to run on a machine without Rust.
+        #[arg(long)]
+        archive: Option<PathBuf>,
+    },
     /// Report registers, shared memory and spills of every kernel; fail on spills.
     Regs,
 }
@@ -42,6 +49,7 @@ fn main() -> ExitCode {
             .map(|failed| failed.iter().map(|f| format!("{f} failed")).collect()),
         Verb::Tidy => tidy::run(&root).map_err(Into::into),
         Verb::Ptx { check } => ptx::run(&root, check),
+        Verb::GpuTest { archive } => gpu_test::gpu_test(&root, archive.as_deref()),
         Verb::Regs => ptx::registers(&root),
     };
     match result {

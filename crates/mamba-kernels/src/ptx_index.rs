@@ -613,9 +613,9 @@ pub(crate) const MODULES: &[PtxModule] = &[
         target: "80",
         ptx: include_str!("../ptx/scan_fold.sm80.ptx"),
         entries: &[
-            ("void scan_fold_states<float>(float const*, float*, float*, long long, int, int, int, long long)", "_Z16scan_fold_statesIfEvPKfPT_S3_xiiix"),
-            ("void scan_fold_states<__nv_bfloat16>(float const*, __nv_bfloat16*, __nv_bfloat16*, long long, int, int, int, long long)", "_Z16scan_fold_statesI13__nv_bfloat16EvPKfPT_S4_xiiix"),
-            ("void scan_fold_states<__half>(float const*, __half*, __half*, long long, int, int, int, long long)", "_Z16scan_fold_statesI6__halfEvPKfPT_S4_xiiix"),
+            ("void scan_fold_states<float>(float const*, float*, long long, int, int, int, long long)", "_Z16scan_fold_statesIfEvPKfPT_xiiix"),
+            ("void scan_fold_states<__nv_bfloat16>(float const*, __nv_bfloat16*, long long, int, int, int, long long)", "_Z16scan_fold_statesI13__nv_bfloat16EvPKfPT_xiiix"),
+            ("void scan_fold_states<__half>(float const*, __half*, long long, int, int, int, long long)", "_Z16scan_fold_statesI6__halfEvPKfPT_xiiix"),
         ],
     },
     PtxModule {

@@ -9,10 +9,8 @@ crate::kernel! {
     pub struct FoldStates['a, T: Elem] = "scan_fold_states", |_this| format!("<{}>", T::CPP); {
         /// What [`ScanBackward`](super::ScanBackward) left.
         partial: View<'a, f32>,
-        /// `[tokens, states]`, `ld` apart; overwritten.
-        d_b: ViewMut<'a, T>,
-        /// As d_b.
-        d_c: ViewMut<'a, T>,
+        /// `[tokens, 2 · states]`, B then C, tokens `ld` apart; overwritten.
+        d_bc: ViewMut<'a, T>,
         /// Number of tokens.
         tokens: Val<i64>,
         /// `ScanShape::channel_blocks`.
@@ -21,7 +19,7 @@ crate::kernel! {
         states: Val<i32>,
         /// `ScanShape::padded_states`.
         padded: Val<i32>,
-        /// Elements between tokens of d_b and d_c.
+        /// Elements between tokens of d_bc.
         ld: Val<i64>,
     }
     host: {
@@ -34,8 +32,7 @@ impl<T: Elem> Launch for FoldStates<'_, T> {
     fn check(&self) -> Result<()> {
         let s = &self.shape;
         need(Self::NAME, "partial", self.partial.len(), s.partial_len())?;
-        need(Self::NAME, "d_b", self.d_b.len(), s.extent(self.ld.0 as usize, s.states))?;
-        need(Self::NAME, "d_c", self.d_c.len(), s.extent(self.ld.0 as usize, s.states))
+        need(Self::NAME, "d_bc", self.d_bc.len(), s.extent(self.ld.0 as usize, 2 * s.states))
     }
 
     fn dims(&self) -> Dims {

@@ -1,0 +1,139 @@
+use crate::support::{Test, close, draws, poisoned, rounding, wide};
+use half::{bf16, f16};
+use mamba_cuda::DeviceBuf;
+use mamba_kernels::conv::{ConvBackward, ConvForward, ConvShape};
+use mamba_kernels::fold::FoldParts;
+use mamba_kernels::{Elem, Kernels, Launch, Val};
+use mamba_model::oracle::conv::Conv;
+use std::marker::PhantomData;
+
+/// (batch, steps, channels, width): every width, windows shorter than it, tails of a tile.
+const SIZES: [(usize, usize, usize, usize); 13] = [
+    (1, 1, 8, 4),
+    (2, 2, 24, 4),
+    (2, 64, 96, 4),
+    (3, 7, 24, 3),
+    (1, 1, 8, 2),
+    (2, 65, 24, 2),
+    (1, 257, 24, 4),
+    (2, 31, 5, 1),
+    (1, 33, 16, 5),
+    (2, 70, 10, 6),
+    (1, 20, 9, 7),
+    (2, 40, 12, 8),
+    (1, 3, 8, 8),
+];
+
+/// (name, test) of the convolution.
+pub fn trials() -> Vec<(String, Test)> {
+    let mut all: Vec<(String, Test)> = Vec::new();
+    for size in SIZES {
+        for packed in [false, true] {
+            let name = |kind: &str| format!("conv/{kind}/{size:?}{}", if packed { "/packed" } else { "" });
+            all.push((name("f32"), Box::new(move |k| run::<f32>(k, size, packed))));
+            all.push((name("bf16"), Box::new(move |k| run::<bf16>(k, size, packed))));
+            all.push((name("f16"), Box::new(move |k| run::<f16>(k, size, packed))));
+        }
+    }
+    all
+}
+
+fn run<T: Elem>(
+    kernels: &Kernels,
+    (batch, seq_len, channels, width): (usize, usize, usize, usize),
+    packed: bool,
+) -> Result<(), String> {
+    let text = |e: mamba_kernels::KernelError| e.to_string();
+    let up = |e: mamba_cuda::CudaError| e.to_string();
+    let (gpu, stream, marker) = (kernels.gpu(), kernels.gpu().compute(), PhantomData);
+    let (tokens, ld) = (batch * seq_len, 2 * channels);
+    let shape = ConvShape { batch, seq_len, channels, width, ld_x: ld, ld_dx: ld };
+    let xz = draws::<T>("xz", tokens * ld);
+    let (weight, bias) = (draws::<f32>("weight", channels * width), draws::<f32>("bias", channels));
+    let state = draws::<f32>("state", shape.state_len());
+    let (d1, d2) = (draws::<T>("d1", tokens * channels), draws::<T>("d2", tokens * channels));
+    let reset: Vec<u8> = (0..tokens).map(|i| u8::from(packed && i % 9 == 5)).collect();
+    let (dxz, dd1, dd2) = (
+        DeviceBuf::from_host(gpu, &xz).map_err(up)?,
+        DeviceBuf::from_host(gpu, &d1).map_err(up)?,
+        DeviceBuf::from_host(gpu, &d2).map_err(up)?,
+    );
+    let f32s = |x: &[f32]| DeviceBuf::from_host(gpu, x).map_err(up);
+    let (dw, db, ds) = (f32s(&weight)?, f32s(&bias)?, f32s(&state)?);
+    let dreset = DeviceBuf::from_host(gpu, &reset).map_err(up)?;
+    let mut out = poisoned::<T>(gpu, tokens * channels).map_err(text)?;
+    let mut state_out = poisoned::<f32>(gpu, shape.state_len()).map_err(text)?;
+    let forward = ConvForward {
+        x: dxz.view(),
+        weight: dw.view(),
+        bias: Some(db.view()),
+        reset: packed.then(|| dreset.view()),
+        state_in: Some(ds.view()),
+        out: out.view_mut(),
+        state_out: Some(state_out.view_mut()),
+        args: shape.args(),
+        shape,
+        marker,
+    };
+    forward.launch(kernels).map_err(text)?;
+    let mut d_x = poisoned::<T>(gpu, tokens * ld).map_err(text)?;
+    let mut partial = poisoned::<f32>(gpu, shape.partial_len()).map_err(text)?;
+    let backward = ConvBackward {
+        x: dxz.view(),
+        weight: dw.view(),
+        bias: Some(db.view()),
+        reset: packed.then(|| dreset.view()),
+        state_in: Some(ds.view()),
+        d_out: dd1.view(),
+        d_out2: Some(dd2.view()),
+        d_x: d_x.view_mut(),
+        partial: partial.view_mut(),
+        args: shape.args(),
+        shape,
+        marker,
+    };
+    backward.launch(kernels).map_err(text)?;
+    let mut d_weight = DeviceBuf::<f32>::zeros(gpu, channels * width).map_err(up)?;
+    FoldParts {
+        partial: partial.view(),
+        out: d_weight.view_mut(),
+        len: Val((channels * width) as i64),
+        parts: Val(shape.parts() as i32),
+        stride: Val((channels * (width + 1)) as i64),
+        cols: Val(width as i32),
+        row_stride: Val((width + 1) as i64),
+        marker: PhantomData,
+    }
+    .launch(kernels)
+    .map_err(text)?;
+
+    let x: Vec<f64> = wide(&xz).chunks(ld).flat_map(|row| row[..channels].to_vec()).collect();
+    let (w, b, s) = (wide(&weight), wide(&bias), wide(&state));
+    let conv = Conv {
+        batch,
+        seq_len,
+        channels,
+        width,
+        x: &x,
+        weight: &w,
+        bias: Some(&b),
+        state: &s,
+        reset: packed.then_some(&reset[..]),
+    };
+    let want = conv.forward();
+    let d_out: Vec<f64> = wide(&d1).iter().zip(wide(&d2)).map(|(a, b)| a + b).collect();
+    let g = conv.backward(&want.pre, &d_out, None);
+    close("out", &wide(&out.to_host(stream).map_err(up)?), &want.out, rounding::<T>())?;
+    if width > 1 {
+        close("state", &wide(&state_out.to_host(stream).map_err(up)?), &want.state, 1e-12)?;
+    }
+    let host_dx = wide(&d_x.to_host(stream).map_err(up)?);
+    let got: Vec<f64> = host_dx.chunks(ld).flat_map(|row| row[..channels].to_vec()).collect();
+    close("d_x", &got, &g.x, rounding::<T>())?;
+    // f32 sums; measured at most 2.5e-7.
+    close("d_weight", &wide(&d_weight.to_host(stream).map_err(up)?), &g.weight, 2e-6)?;
+    match host_dx.chunks(ld).all(|row| row[channels..].iter().all(|v| v.is_nan())) {
+        true => Ok(()),
+        false => Err("wrote outside its columns".to_owned()),
+    }
+}
