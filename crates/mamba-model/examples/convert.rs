@@ -1,5 +1,5 @@
-//! Converts weights from one format to another. What is read: a weights file of this crate, a Hugging Face folder, a folder
-//! in the original state-spaces naming.
+//! Converts weights from one format to another. What is read: a weights file of this crate, a Hugging Face folder, a
+//! folder in the original state-spaces naming.
 //!
 //! ```text
 //! cargo run --release -p mamba-model --example convert -- FROM TO [native|hf|state-spaces] [f32|bf16|f16]
@@ -26,9 +26,13 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let first: &dyn Error = &*error;
-            let causes = std::iter::successors(Some(first), |e| e.source());
-            eprintln!("{}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+            eprint!("{error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprint!(": {error}");
+                cause = error.source();
+            }
+            eprintln!();
             ExitCode::FAILURE
         }
     }

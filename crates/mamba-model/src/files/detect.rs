@@ -29,11 +29,12 @@ pub(super) fn checkpoint_of(path: &Path) -> (PathBuf, PathBuf) {
     }
 }
 
-/// Looks at a file or folder. A file counts as native unless it bears a name of the other formats, does not say that it is
-/// native, and has a config beside it.
+/// Looks at a file or folder. A file counts as native unless it bears a name of the other formats, does not say that
+/// it is native, and has a config beside it.
 ///
 /// # Errors
-/// [`ModelError::File`](crate::ModelError::File) where it is none of these, [`ModelError::Io`](crate::ModelError::Io).
+/// [`ModelError::File`](crate::ModelError::File) where it is none of these,
+/// [`ModelError::Io`](crate::ModelError::Io).
 pub fn detect(path: &Path) -> Result<Kind> {
     let is_dir = std::fs::metadata(path).map_err(io(path, "open"))?.is_dir();
     let (config, _) = checkpoint_of(path);

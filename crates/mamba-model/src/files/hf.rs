@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// Keys that change nothing about the numbers of a loaded model in f32: how it was initialised, how it is run or
-/// generated from, how it is stored. `ssm_cfg`, `rms_norm` and the like are leftovers of a conversion that the library
-/// does not read either.
+/// generated from, how it is stored. `ssm_cfg`, `fused_add_norm` and the like are leftovers of a conversion that the
+/// library does not read either.
 const NEUTRAL: &[&str] = &[
     "_name_or_path",
     "architectures",
@@ -91,8 +91,8 @@ fn config(path: &Path) -> Result<ModelConfig> {
     Ok(config)
 }
 
-/// Loads a folder written by `save_pretrained`, or one weights file of it, beside its config.json. A `MambaModel` without
-/// a head becomes a language model with a tied head, as the library itself does it.
+/// Loads a folder written by `save_pretrained`, or one weights file of it, beside its config.json. A `MambaModel`
+/// without a head becomes a language model with a tied head, as the library itself does it.
 ///
 /// # Errors
 /// [`ModelError::File`](crate::ModelError::File) naming the field, [`ModelError::Io`](crate::ModelError::Io).
@@ -111,12 +111,13 @@ pub fn load_hf(path: &Path) -> Result<MambaWeights> {
     source.load(&config, &entries, copy.as_ref(), None)
 }
 
-/// Writes a folder that `MambaForCausalLM.from_pretrained` reads. The format knows no padding of the vocabulary: padded
-/// rows become tokens of their own, so that every logit stays.
+/// Writes a folder that `MambaForCausalLM.from_pretrained` reads. The format knows no padding of the vocabulary:
+/// padded rows become tokens of their own, so that every logit stays.
 ///
 /// # Errors
-/// [`ModelError::File`](crate::ModelError::File) for a model without a place in this format or a weight beyond the range
-/// of `dtype`, [`ModelError::NonFinite`](crate::ModelError::NonFinite), [`ModelError::Io`](crate::ModelError::Io).
+/// [`ModelError::File`](crate::ModelError::File) for a model without a place in this format or a weight beyond the
+/// range of `dtype`, [`ModelError::NonFinite`](crate::ModelError::NonFinite),
+/// [`ModelError::Io`](crate::ModelError::Io).
 pub fn export_hf(weights: &MambaWeights, folder: &Path, dtype: Dtype) -> Result<()> {
     let (c, lm) = (&weights.config().backbone, &weights.config().lm);
     let Some(lm) = lm else {

@@ -1,12 +1,13 @@
 //! Checkpoints: own safetensors layout, Hugging Face and state-spaces folders.
 //!
-//! Every reader checks names, types and shapes against the config before it allocates anything of the model's size, and
-//! every error names the file and the field. What a header, a config, an archive's directory or a pickle may cost is
-//! bounded, whatever they say. Writers replace a file whole or not at all, and write the same bytes for the same weights.
+//! Every reader checks names, types and shapes against the config before it allocates anything of the model's size,
+//! and every error names the file and the field. What a header, a config, an archive's directory or a pickle may
+//! cost is bounded, whatever they say. Writers replace a file whole or not at all, and write the same bytes for the
+//! same weights.
 //!
-//! Code map: [`atomic_write`]; `native`, `hf`, `state_spaces` know the configs; `mapping` the names and layouts; `source`
-//! finds the files and reads tensors through `safe` (safetensors) and `torch` (over `zip` and `pickle`); `write` is the
-//! one writer; `json` reads configs field by field.
+//! Code map: [`atomic_write`]; `native`, `hf`, `state_spaces` know the configs; `mapping` the names and layouts;
+//! `source` finds the files and reads tensors through `safe` (safetensors) and `torch` (over `zip` and `pickle`);
+//! `write` is the one writer; `json` reads configs field by field.
 
 mod atomic;
 mod detect;

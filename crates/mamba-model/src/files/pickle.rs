@@ -1,6 +1,7 @@
-//! The part of Python's pickle that a file of tensors needs. Nothing is executed: a name outside the short list is an
-//! error, and so is every other instruction. What a pickle may cost is bounded: the number of values it makes in all, the
-//! depth of its tuples, the dimensions of its shapes. Protocol: the Python standard library's `pickletools`.
+//! The part of Python's pickle that a file of tensors needs. Nothing is executed: a name outside the short list is
+//! an error, and so is every other instruction. What a pickle may cost is bounded: the number of values it makes in
+//! all, the depth of its tuples, the dimensions of its shapes. Protocol: the Python standard library's
+//! `pickletools`.
 
 use super::source::MAX_DIMS;
 use std::collections::HashMap;

@@ -251,8 +251,9 @@ impl Source {
         }
     }
 
-    /// Checks every tensor's name, shape and type, then reads all into weights. `copy` may stand beside another tensor
-    /// (a tied head beside the embedding) and must then be equal to it. `only`: the one element type that is taken.
+    /// Checks every tensor's name, shape and type, then reads all into weights. `copy` may stand beside another
+    /// tensor (a tied head beside the embedding) and must then be equal to it. `only`: the one element type that is
+    /// taken.
     pub fn load(
         mut self,
         config: &ModelConfig,
@@ -322,4 +323,33 @@ fn zeros(path: &Path, len: usize) -> Result<Vec<f32>> {
         .map_err(|e| bad(path, "tensors", format!("need {} bytes of memory: {e}", 4 * len as u64)))?;
     arena.resize(len, 0.0);
     Ok(arena)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_does_not_exist_is_an_error() {
+        assert_eq!(zeros(Path::new("x"), 3).unwrap(), [0.0; 3]);
+        let error = zeros(Path::new("x"), usize::MAX / 4).unwrap_err().to_string();
+        assert!(error.contains("`tensors` need"), "{error}");
+    }
+
+    #[test]
+    fn halves_round_to_nearest_even_and_keep_infinities() {
+        assert_eq!(Dtype::Bf16.round(1.0 + 1.0 / 256.0), 1.0);
+        assert_eq!(Dtype::Bf16.round(1.0 + 3.0 / 256.0), 1.0 + 4.0 / 256.0);
+        assert_eq!(Dtype::F16.round(1.0 + 1.0 / 2048.0), 1.0);
+        assert_eq!(Dtype::F16.round(65_520.0), f32::INFINITY);
+        for dtype in Dtype::ALL {
+            let values = [1.5, -0.0, f32::INFINITY, f32::NAN, -2.0];
+            let (mut bytes, mut back) = (Vec::new(), [0.0; 5]);
+            dtype.encode(&values, &mut bytes);
+            assert_eq!(bytes.len(), 5 * dtype.size());
+            dtype.decode(&bytes, &mut back);
+            assert_eq!(back.map(f32::to_bits)[..3], values.map(f32::to_bits)[..3], "{dtype:?}");
+            assert!(back[3].is_nan() && back[4] == -2.0, "{dtype:?}");
+        }
+    }
 }

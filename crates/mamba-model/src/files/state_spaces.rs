@@ -62,8 +62,8 @@ fn config(path: &Path) -> Result<ModelConfig> {
     Ok(config)
 }
 
-/// Loads a folder in the original naming, or one weights file of it, beside its config.json. A tied head may be stored
-/// besides the embedding and must then be equal to it.
+/// Loads a folder in the original naming, or one weights file of it, beside its config.json. A tied head may be
+/// stored besides the embedding and must then be equal to it.
 ///
 /// # Errors
 /// [`ModelError::File`](crate::ModelError::File) naming the field, [`ModelError::Io`](crate::ModelError::Io).
@@ -79,11 +79,13 @@ pub fn load_state_spaces(path: &Path) -> Result<MambaWeights> {
     Source::open(&weights)?.load(&config, &entries, copy.as_ref(), None)
 }
 
-/// Writes a folder in the original naming, with model.safetensors; a tied head is written twice, as the original does.
+/// Writes a folder in the original naming, with model.safetensors; a tied head is written twice, as the original
+/// does.
 ///
 /// # Errors
-/// [`ModelError::File`](crate::ModelError::File) for a model without a place in this format or a weight beyond the range
-/// of `dtype`, [`ModelError::NonFinite`](crate::ModelError::NonFinite), [`ModelError::Io`](crate::ModelError::Io).
+/// [`ModelError::File`](crate::ModelError::File) for a model without a place in this format or a weight beyond the
+/// range of `dtype`, [`ModelError::NonFinite`](crate::ModelError::NonFinite),
+/// [`ModelError::Io`](crate::ModelError::Io).
 pub fn export_state_spaces(weights: &MambaWeights, folder: &Path, dtype: Dtype) -> Result<()> {
     let (c, lm) = (&weights.config().backbone, &weights.config().lm);
     let Some(lm) = lm else {

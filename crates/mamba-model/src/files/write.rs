@@ -56,7 +56,8 @@ fn write_parts(
     out.flush()
 }
 
-/// The header, padded with spaces to a multiple of 8 bytes. Written by hand: the order of its keys is part of the file.
+/// The header, padded with spaces to a multiple of 8 bytes. Written by hand: the order of its keys is part of the
+/// file.
 fn header(entries: &[Entry], dtype: Dtype, metadata: &[(&str, &str)]) -> serde_json::Result<String> {
     let mut parts = Vec::new();
     if !metadata.is_empty() {

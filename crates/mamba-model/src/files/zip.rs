@@ -1,5 +1,6 @@
-//! The directory of a zip archive whose entries are stored as they are. Nothing is ever unpacked, so an archive cannot
-//! hold more than its own bytes. Records and offsets: PKWARE's application note, sections 4.3.7 and 4.3.12 to 4.3.16.
+//! The directory of a zip archive whose entries are stored as they are. Nothing is ever unpacked, so an archive
+//! cannot hold more than its own bytes. Records and offsets: PKWARE's application note, sections 4.3.7 and 4.3.12 to
+//! 4.3.16.
 
 use super::{bad, io, open};
 use crate::error::Result;
@@ -117,7 +118,7 @@ impl Archive {
                 && at + END + number(&tail, at + 20, 2) as usize == tail.len()
         };
         let Some(at) = (0..(tail.len() + 1).saturating_sub(END)).rev().find(is_end) else {
-            let problem = "has no end record; this is no file of torch.save, or it is cut off";
+            let problem = "has no end record; this is no file of torch.save (1.6 or newer), or it is cut off";
             return Err(bad(&self.path, "archive", problem));
         };
         let directory = Directory {

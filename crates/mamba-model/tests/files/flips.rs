@@ -1,4 +1,5 @@
 use crate::support::{memory_is_bounded, model};
+use crate::torch::folder_with_archive;
 use mamba_model::files::{Dtype, export_hf, load_pretrained, save_weights};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use std::fs;
@@ -38,5 +39,11 @@ proptest! {
         export_hf(&model(true), folder.path(), Dtype::Bf16).unwrap();
         let file = folder.path().join(if config { "config.json" } else { "model.safetensors" });
         damaged(&file, folder.path(), &places, None);
+    }
+
+    #[test]
+    fn archives(places in proptest::collection::vec(any::<(u16, u8)>(), 1..4), cut: Option<u16>) {
+        let (folder, file) = folder_with_archive();
+        damaged(&file, folder.path(), &places, cut);
     }
 }

@@ -72,8 +72,8 @@ pub fn refused(what: &str, path: &Path, field: &str, problem: &str) {
     memory_is_bounded(what);
 }
 
-/// Peak memory of this process, all tests together, their own buffers included. Measured: 130 MiB resident and 290 MiB of
-/// addresses; the hostile files ask for up to 2^64 bytes.
+/// Peak memory of this process, all tests together, their own buffers included. Measured: 130 MiB resident and 290
+/// MiB of addresses; the hostile files ask for up to 2^64 bytes.
 pub fn memory_is_bounded(what: &str) {
     if cfg!(target_os = "linux") {
         let status = fs::read_to_string("/proc/self/status").unwrap();

@@ -123,6 +123,13 @@ fn folder() -> (tempfile::TempDir, PathBuf, Vec<Tensor>) {
     (folder, bin, all)
 }
 
+/// A folder whose weights are a good archive.
+pub fn folder_with_archive() -> (tempfile::TempDir, PathBuf) {
+    let (folder, bin, all) = folder();
+    fs::write(&bin, archive(&all, Zip { wide: true, ..Zip::default() })).unwrap();
+    (folder, bin)
+}
+
 #[test]
 fn archives_load_in_every_type() {
     let (folder, bin, all) = folder();
