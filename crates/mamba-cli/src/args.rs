@@ -120,7 +120,7 @@ pub struct ScheduleArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub accumulate: usize,
     /// Steps of the whole training.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 2500)]
     pub steps: u64,
     /// Highest learning rate.
     #[arg(long, value_name = "RATE", default_value_t = 4e-3)]
