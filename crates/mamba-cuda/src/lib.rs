@@ -35,3 +35,8 @@ pub use pinned::{PinnedReadback, PinnedUpload};
 pub use staging::Staging;
 pub use stream::{Event, Stream, median_time};
 pub use tensor_map::{MapElement, MatrixMap, TensorMap};
+
+/// The README, tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
