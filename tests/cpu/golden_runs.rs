@@ -1,121 +1,227 @@
-//! Five optimizer steps of a whole trainer against the golden runs: accumulation, clipping, decay groups, carried state.
+//! Five optimizer steps against the golden runs: accumulation, clipping, decay groups, carried state. Once with the oracle
+//! and AdamW in f64, once with a whole trainer on the CPU.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use mamba_model::MambaWeights;
+use mamba_model::oracle::Oracle;
+use mamba_model::{MambaWeights, ModelInput};
 use mamba_tests::golden::{Case, relative_error};
-use mamba_tests::golden_model::{Sizes, own_name, weights_of};
+use mamba_tests::golden_model::{CASES, Sizes, own_name, tensor_kind, weights_of};
+use mamba_tests::tolerance::{Checks, Route};
 use mamba_trainer::{BackwardOpts, Device, MambaTrainer, TrainSessionCfg};
+use serde_json::Value;
 
-fn trainer_of(case: &Case, run: &serde_json::Value) -> (MambaTrainer, Sizes) {
-    let (weights, sizes) = weights_of(case);
-    let number = |v: &serde_json::Value| v.as_f64().unwrap();
-    let session = TrainSessionCfg::new(sizes.input_dim, sizes.batch, sizes.seq_len)
-        .with_lr(number(&run["lr"]))
-        .with_weight_decay(number(&run["weight_decay"]));
-    let trainer = MambaTrainer::builder(weights, session)
-        .device(Device::Cpu)
-        .betas(number(&run["betas"][0]), number(&run["betas"][1]))
-        .eps(number(&run["eps"]))
-        .reference_no_decay(run["no_decay_groups"].as_bool().unwrap())
-        .build()
-        .unwrap();
-    (trainer, sizes)
+const STEPS: usize = 5;
+
+/// One run of a case.
+struct Run<'a> {
+    case: &'a Case,
+    key: &'a str,
+    options: &'a Value,
+    weights: MambaWeights,
+    sizes: Sizes,
+    inputs: Vec<f32>,
+    upstream: Vec<f32>,
 }
 
-/// Largest errors of a case.
-#[derive(Debug, Default)]
-struct Worst {
-    grad_norm: f64,
-    weights: f64,
-    update: f64,
-    m: f64,
-    v: f64,
+/// What five steps leave.
+#[derive(Default)]
+struct Finished {
+    grad_norm: Vec<f64>,
+    loss: Vec<f64>,
+    params: Vec<f64>,
+    m: Vec<f64>,
+    v: Vec<f64>,
 }
 
-fn run_case(name: &str) -> Worst {
-    let case = Case::read(&format!("backbone/{name}"));
-    let mut worst = Worst::default();
-    for (key, run) in case.config["runs"].as_object().unwrap() {
-        let (mut trainer, sizes) = trainer_of(&case, run);
-        let initial = trainer.snapshot_master().unwrap();
-        take_steps(&case, key, run, &mut trainer, &sizes, &mut worst);
-        compare(&case, key, &mut trainer, &initial, &mut worst);
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|&v| f64::from(v)).collect()
+}
+
+impl Run<'_> {
+    fn number(&self, name: &str) -> f64 {
+        self.options[name].as_f64().unwrap()
     }
-    println!("{name}: {worst:?}");
-    worst
-}
 
-fn take_steps(
-    case: &Case,
-    key: &str,
-    run: &serde_json::Value,
-    trainer: &mut MambaTrainer,
-    sizes: &Sizes,
-    worst: &mut Worst,
-) {
-    let (inputs, upstream) = (case.f32("windows/input"), case.f32("windows/d_temporal"));
-    let tokens = sizes.batch * sizes.seq_len;
-    let mut temporal = vec![0.0; tokens * sizes.d_model];
-    let accumulate = run["accumulate"].as_u64().unwrap() as usize;
-    for step in 0..5 {
-        let scale = case.config["step_scale"][step].as_f64().unwrap() as f32;
-        let mut norm = None;
-        for j in 0..accumulate {
-            let window = step * accumulate + j;
-            if !run["carry_state"].as_bool().unwrap() {
-                trainer.reset_state().unwrap();
+    fn flag(&self, name: &str) -> bool {
+        self.options[name].as_bool().unwrap()
+    }
+
+    fn beta(&self, i: usize) -> f64 {
+        self.options["betas"][i].as_f64().unwrap()
+    }
+
+    fn max_norm(&self) -> Option<f64> {
+        self.options["max_norm"].as_f64()
+    }
+
+    fn accumulate(&self) -> usize {
+        self.options["accumulate"].as_u64().unwrap() as usize
+    }
+
+    /// Input and scaled upstream gradient of micro-batch `j` of a step.
+    fn window(&self, step: usize, j: usize) -> (&[f32], Vec<f32>) {
+        let (index, s) = (step * self.accumulate() + j, &self.sizes);
+        let scale = self.case.config["step_scale"][step].as_f64().unwrap() as f32;
+        let d = &self.upstream[index * s.temporal_len()..][..s.temporal_len()];
+        (&self.inputs[index * s.input_len()..][..s.input_len()], d.iter().map(|d| d * scale).collect())
+    }
+
+    /// The oracle and textbook AdamW, all in f64.
+    fn by_oracle(&self) -> Finished {
+        let mut oracle = Oracle::new(self.weights.config(), wide(self.weights.arena())).unwrap();
+        let len = oracle.params.len();
+        let mut out = Finished { m: vec![0.0; len], v: vec![0.0; len], ..Finished::default() };
+        let mut state = (Vec::new(), Vec::new());
+        for step in 0..STEPS {
+            let (mut grads, mut loss) = (vec![0.0; len], 0.0);
+            for j in 0..self.accumulate() {
+                if !self.flag("carry_state") {
+                    state = (Vec::new(), Vec::new());
+                }
+                let (input, d) = self.window(step, j);
+                let d = wide(&d);
+                let trace =
+                    oracle.forward(self.sizes.batch, ModelInput::Dense(input), None, (&state.0, &state.1));
+                loss += trace.temporal.iter().zip(&d).map(|(t, d)| t * d).sum::<f64>();
+                let part = oracle.backward(&trace, &d).params;
+                grads.iter_mut().zip(part).for_each(|(g, p)| *g += p);
+                state = (trace.conv_state, trace.ssm_state);
             }
-            let input = &inputs[window * tokens * sizes.input_dim..][..tokens * sizes.input_dim];
-            let d = &upstream[window * temporal.len()..][..temporal.len()];
-            let d: Vec<f32> = d.iter().map(|d| d * scale).collect();
-            trainer.forward(input, &mut temporal).unwrap();
-            let opts = BackwardOpts::new().with_accumulate_only(j + 1 < accumulate);
-            let opts = match run["max_norm"].as_f64() {
-                Some(max_norm) if j + 1 == accumulate => opts.with_clip_max_norm(max_norm),
-                _ => opts,
-            };
-            norm = trainer.backward_step(&d, opts).unwrap().grad_norm;
+            out.loss.push(loss);
+            out.grad_norm.push(grads.iter().map(|g| g * g).sum::<f64>().sqrt());
+            self.adamw(&mut oracle, &mut out, &grads);
         }
-        let want = case.get(&format!("run/{key}/grad_norm"))[step];
-        worst.grad_norm = worst.grad_norm.max((norm.unwrap() / want - 1.0).abs());
+        out.params = oracle.params;
+        out
     }
-}
 
-fn compare(case: &Case, key: &str, trainer: &mut MambaTrainer, initial: &MambaWeights, worst: &mut Worst) {
-    let last = trainer.snapshot_master().unwrap();
-    let state = trainer.optimizer_state().unwrap();
-    assert_eq!(state.step, 5);
-    for golden in case.names().filter_map(|n| n.strip_prefix("param/")) {
-        let name = own_name(golden);
-        let span = last.table().get(&name).unwrap().span;
-        // Large cases hold the weights of some runs only, and no moments.
-        let Some(want) = case.find(&format!("run/{key}/final/{golden}")) else { continue };
-        let (got, start) = (span.of(last.arena()), span.of(initial.arena()));
-        worst.weights = worst.weights.max(relative_error(got, want));
-        // The weights hide a wrong update, so the update is compared, too.
-        let moved: Vec<f32> = got.iter().zip(start).map(|(a, b)| a - b).collect();
-        let want_moved: Vec<f64> = want.iter().zip(start).map(|(a, b)| a - f64::from(*b)).collect();
-        worst.update = worst.update.max(relative_error(&moved, &want_moved));
-        for (worst, moments, kind) in
-            [(&mut worst.m, &state.m, "exp_avg"), (&mut worst.v, &state.v, "exp_avg_sq")]
-        {
-            if let Some(want) = case.find(&format!("run/{key}/{kind}/{golden}")) {
-                *worst = worst.max(relative_error(span.of(moments), want));
+    /// One step of clipped AdamW from the gradients whose norm was pushed last.
+    fn adamw(&self, oracle: &mut Oracle, out: &mut Finished, grads: &[f64]) {
+        let (lr, eps, t) = (self.number("lr"), self.number("eps"), out.grad_norm.len() as i32);
+        let (b1, b2) = (self.beta(0), self.beta(1));
+        let norm = out.grad_norm[out.grad_norm.len() - 1];
+        let coef = self.max_norm().map_or(1.0, |max| (max / (norm + 1e-6)).min(1.0));
+        let exempt: Vec<&str> = self.case.config["no_decay_params"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        for golden in self.case.names().filter_map(|n| n.strip_prefix("param/")) {
+            let keep = self.flag("no_decay_groups") && exempt.contains(&tensor_kind(golden));
+            let decay = if keep { 0.0 } else { self.number("weight_decay") };
+            let span = oracle.table().get(&own_name(golden)).unwrap().span;
+            let moments = span.of_mut(&mut out.m).iter_mut().zip(span.of_mut(&mut out.v));
+            let weights = span.of_mut(&mut oracle.params).iter_mut().zip(span.of(grads));
+            for ((m, v), (p, g)) in moments.zip(weights) {
+                let g = g * coef;
+                *m = b1 * *m + (1.0 - b1) * g;
+                *v = b2 * *v + (1.0 - b2) * g * g;
+                let (m, v) = (*m / (1.0 - b1.powi(t)), *v / (1.0 - b2.powi(t)));
+                *p = *p * (1.0 - lr * decay) - lr * m / (v.sqrt() + eps);
             }
         }
     }
+
+    fn trainer(&self) -> MambaTrainer {
+        let session = TrainSessionCfg::new(self.sizes.input_dim, self.sizes.batch, self.sizes.seq_len)
+            .with_lr(self.number("lr"))
+            .with_weight_decay(self.number("weight_decay"));
+        MambaTrainer::builder(self.weights.clone(), session)
+            .device(Device::Cpu)
+            .betas(self.beta(0), self.beta(1))
+            .eps(self.number("eps"))
+            .reference_no_decay(self.flag("no_decay_groups"))
+            .build()
+            .unwrap()
+    }
+
+    /// The trainer, by forward and backward_step.
+    fn by_trainer(&self) -> Finished {
+        let mut trainer = self.trainer();
+        let mut out = Finished::default();
+        let mut temporal = vec![0.0; self.sizes.temporal_len()];
+        for step in 0..STEPS {
+            let (mut loss, mut norm) = (0.0, None);
+            for j in 0..self.accumulate() {
+                if !self.flag("carry_state") {
+                    trainer.reset_state().unwrap();
+                }
+                let (input, d) = self.window(step, j);
+                trainer.forward(input, &mut temporal).unwrap();
+                loss += temporal.iter().zip(&d).map(|(&t, &d)| f64::from(t) * f64::from(d)).sum::<f64>();
+                let last = j + 1 == self.accumulate();
+                let opts = BackwardOpts::new().with_accumulate_only(!last);
+                let opts = match self.max_norm() {
+                    Some(max_norm) if last => opts.with_clip_max_norm(max_norm),
+                    _ => opts,
+                };
+                norm = trainer.backward_step(&d, opts).unwrap().grad_norm;
+            }
+            out.loss.push(loss);
+            out.grad_norm.push(norm.unwrap());
+        }
+        let state = trainer.optimizer_state().unwrap();
+        assert_eq!(state.step, STEPS as u64);
+        out.params = wide(trainer.snapshot_master().unwrap().arena());
+        (out.m, out.v) = (wide(&state.m), wide(&state.v));
+        out
+    }
+
+    /// Returns how many tensors were compared.
+    fn check(&self, out: &Finished, checks: &mut Checks) -> usize {
+        let (case, key) = (self.case, self.key);
+        case.check(checks, "run/grad_norm", &format!("run/{key}/grad_norm"), &out.grad_norm);
+        case.check(checks, "run/loss", &format!("run/{key}/loss"), &out.loss);
+        let mut compared = 0;
+        for golden in case.names().filter_map(|n| n.strip_prefix("param/")) {
+            let span = self.weights.table().get(&own_name(golden)).unwrap().span;
+            for (kind, got) in [("final", &out.params), ("exp_avg", &out.m), ("exp_avg_sq", &out.v)] {
+                let name = format!("run/{key}/{kind}/{golden}");
+                if case.find(&name).is_some() {
+                    case.check(checks, &format!("run/{kind}"), &name, span.of(got));
+                    compared += 1;
+                }
+            }
+            let name = format!("run/{key}/final/{golden}");
+            let Some(want) = case.find(&name) else { continue };
+            // The weights hide a wrong update, so the update is compared, too.
+            let start = wide(span.of(self.weights.arena()));
+            let moved = |x: &[f64]| x.iter().zip(&start).map(|(a, b)| a - b).collect::<Vec<f64>>();
+            let (got, moved_want) = (moved(span.of(&out.params)), moved(want));
+            let norm = |x: &[f64]| x.iter().map(|v| v * v).sum::<f64>().sqrt();
+            let rounding = case.rounding(&name) * norm(want) / norm(&moved_want);
+            let quantity = format!("run/update/{}", tensor_kind(golden));
+            let place = format!("{} {name}", case.name);
+            checks.add(&quantity, &place, relative_error(&got, &moved_want), rounding);
+        }
+        compared
+    }
+}
+
+fn compare_all(route: Route, finish: fn(&Run<'_>) -> Finished) {
+    let (mut checks, mut compared) = (Checks::new(route), 0);
+    for name in CASES {
+        let case = Case::read(&format!("backbone/{name}"));
+        let runs = case.config["runs"].as_object().unwrap();
+        assert_eq!(runs.len(), 4);
+        for (key, options) in runs {
+            let (weights, sizes) = weights_of(&case);
+            let (inputs, upstream) = (case.f32("windows/input"), case.f32("windows/d_temporal"));
+            let run = Run { case: &case, key, options, weights, sizes, inputs, upstream };
+            compared += run.check(&finish(&run), &mut checks);
+        }
+    }
+    checks.finish();
+    println!("{compared} tensors");
 }
 
 #[test]
-fn five_steps_follow_the_golden_runs() {
-    for name in ["backbone_01", "backbone_02", "backbone_03", "backbone_04", "backbone_05"] {
-        let worst = run_case(name);
-        // Measured: 3.9e-7, 5.6e-7, 2.6e-4, 1.5e-6, 2.6e-6. The golden data allow an f32 implementation
-        // 2e-6, 5e-5, 5e-3, 2e-5, 5e-5.
-        assert!(worst.grad_norm < 2e-6, "{name}: {worst:?}");
-        assert!(worst.weights < 3e-6, "{name}: {worst:?}");
-        assert!(worst.update < 1.5e-3, "{name}: {worst:?}");
-        assert!(worst.m < 8e-6, "{name}: {worst:?}");
-        assert!(worst.v < 1.5e-5, "{name}: {worst:?}");
-    }
+fn oracle_follows_the_golden_runs() {
+    compare_all(Route::Oracle, |run| run.by_oracle());
+}
+
+#[test]
+fn trainer_follows_the_golden_runs() {
+    compare_all(Route::Cpu, |run| run.by_trainer());
 }

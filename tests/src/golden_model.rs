@@ -4,6 +4,14 @@
 use crate::golden::Case;
 use mamba_model::{MambaConfig, MambaWeights, ModelConfig};
 
+/// The golden backbones, below `golden/backbone`.
+pub const CASES: [&str; 5] = ["backbone_01", "backbone_02", "backbone_03", "backbone_04", "backbone_05"];
+
+/// A golden parameter's name without its layer.
+pub fn tensor_kind(golden: &str) -> &str {
+    golden.rsplit_once('.').map_or(golden, |(_, kind)| kind)
+}
+
 /// Name of a golden parameter in this workspace; panics at an unknown one.
 pub fn own_name(golden: &str) -> String {
     let (layer, tensor) = match golden.rsplit_once('.') {
@@ -40,6 +48,18 @@ pub struct Sizes {
     pub input_dim: usize,
     /// Width of the residual stream.
     pub d_model: usize,
+}
+
+impl Sizes {
+    /// Elements of one window's input.
+    pub fn input_len(&self) -> usize {
+        self.batch * self.seq_len * self.input_dim
+    }
+
+    /// Elements of one window's output.
+    pub fn temporal_len(&self) -> usize {
+        self.batch * self.seq_len * self.d_model
+    }
 }
 
 /// Weights and sizes of a golden backbone; panics where the case is damaged.

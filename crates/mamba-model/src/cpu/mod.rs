@@ -5,7 +5,8 @@
 //! - `engine`: buffers and the order of a pass; `block_fwd`, `block_bwd`: the phases of a block;
 //! - `gemm`, `norm`, `conv`, `scan_fwd`, `scan_bwd`, `loss`, `math`: the loops, vectorised for the running CPU;
 //! - `derived`: weights as the loops want them (packed panels, A · log2 e, transposed taps);
-//! - `dims`, `pool`, `profile`: sizes, threads and their scratch, time per phase.
+//! - `dims`, `pool`, `profile`: sizes, threads and their scratch, time per phase;
+//! - [`ops`]: single operations on plain slices.
 //!
 //! **Bits.** Every sum has an order that shapes alone fix: the reduction of a matrix product runs over k one after
 //! the other in fused multiply-adds, a scan step over its states in order, a gradient over its tokens in order, and
@@ -37,6 +38,7 @@ mod loss;
 mod math;
 mod model;
 mod norm;
+pub mod ops;
 mod pool;
 mod profile;
 mod scan_bwd;
