@@ -3,4 +3,5 @@
 pub mod contract;
 pub mod golden;
 pub mod golden_model;
+pub mod random;
 pub mod tolerance;
