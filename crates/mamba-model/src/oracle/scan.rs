@@ -51,18 +51,26 @@ pub struct ScanOut {
     pub h_last: Vec<f64>,
 }
 
-/// Gradients, each like its input.
+/// Gradients, each like the input of its name.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // named after the inputs
 pub struct ScanGrads {
+    /// Of `u`.
     pub u: Vec<f64>,
+    /// Of `delta`.
     pub delta: Vec<f64>,
+    /// Of `a`.
     pub a: Vec<f64>,
+    /// Of `b`.
     pub b: Vec<f64>,
+    /// Of `c`.
     pub c: Vec<f64>,
+    /// Of `d`.
     pub d: Vec<f64>,
+    /// Of `delta_bias`.
     pub delta_bias: Vec<f64>,
+    /// Of `z`; empty where there is no gate.
     pub z: Vec<f64>,
+    /// Of `h0`.
     pub h0: Vec<f64>,
 }
 

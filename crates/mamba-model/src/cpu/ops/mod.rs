@@ -2,6 +2,27 @@
 //!
 //! The loops are those of a whole pass, so a result here says what the engine computes there; only the copying in and
 //! out of tiles is added. One thread. Formulas are those of [`oracle`](crate::oracle), in f32.
+//!
+//! ```
+//! use mamba_model::cpu::ops::CausalConv;
+//!
+//! let x = [1.0, 2.0, 3.0];
+//! let (weight, state) = ([0.5, 1.0], [4.0]);
+//! let conv = CausalConv {
+//!     batch: 1,
+//!     seq_len: 3,
+//!     channels: 1,
+//!     width: 2,
+//!     x: &x,
+//!     weight: &weight,
+//!     bias: None,
+//!     state: &state,
+//!     reset: None,
+//! };
+//! assert_eq!(conv.forward()?.state, [3.0]);
+//! assert_eq!(conv.backward(&[0.0; 3])?.weight, [0.0, 0.0]);
+//! # Ok::<(), mamba_model::ModelError>(())
+//! ```
 
 mod conv;
 mod pointwise;
