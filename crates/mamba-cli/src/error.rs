@@ -64,15 +64,6 @@ pub enum CliError {
         /// The run's folder.
         path: PathBuf,
     },
-    /// A path that is nothing that can be read as a model.
-    #[error(
-        "{} is no model; give a run folder, a .safetensors or .state file, or a Hugging Face or state-spaces folder",
-        path.display()
-    )]
-    NoModel {
-        /// The path.
-        path: PathBuf,
-    },
     /// A native file where a foreign checkpoint is wanted.
     #[error("{} is in the native format already; `import` takes a Hugging Face or state-spaces folder", path.display())]
     Foreign {

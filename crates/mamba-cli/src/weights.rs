@@ -41,10 +41,9 @@ pub fn detect(path: &Path) -> Result<Source> {
     match path {
         p if run_folder::is_run(p) => Ok(Source::Run(p.to_owned())),
         p if p.extension().is_some_and(|e| e == "state") => Ok(Source::State(p.to_owned())),
-        p => match files::detect(p) {
-            Ok(Kind::Native) => Ok(Source::Native(p.to_owned())),
-            Ok(_) => Ok(Source::Pretrained(p.to_owned())),
-            Err(_) => Err(CliError::NoModel { path: p.to_owned() }),
+        p => match files::detect(p)? {
+            Kind::Native => Ok(Source::Native(p.to_owned())),
+            _ => Ok(Source::Pretrained(p.to_owned())),
         },
     }
 }
