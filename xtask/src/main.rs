@@ -6,6 +6,7 @@ mod ci;
 mod gpu_test;
 mod nvcc;
 mod ptx;
+mod regs;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -37,7 +38,7 @@ enum Verb {
         #[arg(long)]
         archive: Option<PathBuf>,
     },
-    /// Report registers, shared memory and spills of every kernel; fail on spills.
+    /// Report registers, shared memory, spills and local memory of every kernel; fail on spills and local memory.
     Regs,
 }
 
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         Verb::Tidy => tidy::run(&root).map_err(Into::into),
         Verb::Ptx { check } => ptx::run(&root, check),
         Verb::GpuTest { archive } => gpu_test::gpu_test(&root, archive.as_deref()),
-        Verb::Regs => ptx::registers(&root),
+        Verb::Regs => regs::run(&root),
     };
     match result {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,

@@ -8,7 +8,6 @@
 use crate::TaskError;
 use crate::nvcc::{self, Toolchain};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,21 +16,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FLAGS: [&str; 4] = ["-std=c++17", "-O3", "--ptx", "-I."];
-const OUT: &str = "crates/mamba-kernels/ptx";
+/// Where the PTX lies.
+pub const OUT: &str = "crates/mamba-kernels/ptx";
 const INDEX: &str = "crates/mamba-kernels/src/ptx_index.rs";
 
 /// One PTX file to build.
 #[derive(Debug, Clone)]
-struct Unit {
+pub struct Unit {
     /// `family/file` or `family/file.variant`: the module's name in the launchers.
     module: String,
     source: PathBuf,
-    target: String,
+    /// Compute capability, as compilers spell it.
+    pub target: String,
     flags: Vec<String>,
 }
 
 impl Unit {
-    fn file_name(&self) -> String {
+    /// Name of the PTX file.
+    pub fn file_name(&self) -> String {
         format!("{}.sm{}.ptx", self.module.replace('/', "_"), self.target)
     }
 
@@ -43,8 +45,7 @@ impl Unit {
 /// Builds what has changed, or with `check` complains about it.
 pub fn run(root: &Path, check: bool) -> Result<Vec<String>, TaskError> {
     let units = units(root)?;
-    let headers = headers(root)?;
-    let stale: Vec<&Unit> = units.iter().filter(|u| !is_fresh(root, u, &headers)).collect();
+    let stale: Vec<&Unit> = units.iter().filter(|u| !is_fresh(root, u)).collect();
     if check {
         let mut complaints: Vec<String> = stale
             .iter()
@@ -63,7 +64,7 @@ pub fn run(root: &Path, check: bool) -> Result<Vec<String>, TaskError> {
     if !stale.is_empty() {
         let tools = nvcc::find(root)?;
         fs::create_dir_all(root.join(OUT))?;
-        let problems = parallel(&stale, |unit| compile(root, &tools, unit, &headers));
+        let problems = parallel(&stale, |unit| compile(root, &tools, unit));
         if !problems.is_empty() {
             return Ok(problems);
         }
@@ -76,53 +77,7 @@ pub fn run(root: &Path, check: bool) -> Result<Vec<String>, TaskError> {
     Ok(Vec::new())
 }
 
-/// Registers, shared memory and spills of every kernel; complains about spills and local memory.
-pub fn registers(root: &Path) -> Result<Vec<String>, TaskError> {
-    let tools = nvcc::find(root)?;
-    let lines = Mutex::new(BTreeMap::new());
-    let units = units(root)?;
-    let all: Vec<&Unit> = units.iter().collect();
-    let mut complaints = parallel(&all, |unit| {
-        let mut assembler = Command::new(&tools.ptxas);
-        assembler.arg("-v").arg(format!("-arch=sm_{}", unit.target)).args(["-o", "/dev/null"]);
-        let out = assembler.arg(root.join(OUT).join(unit.file_name())).output()?;
-        let text = String::from_utf8_lossy(&out.stderr).into_owned();
-        if let Ok(mut map) = lines.lock() {
-            map.insert(unit.file_name(), report(&text));
-        }
-        Ok(())
-    });
-    for (file, kernels) in lines.into_inner().unwrap_or_default() {
-        for (kernel, used) in kernels {
-            println!("{file} {kernel}: {used}");
-            if !used.contains("0 bytes spill stores, 0 bytes spill loads") {
-                complaints.push(format!("{file} {kernel} spills: {used}"));
-            }
-        }
-    }
-    Ok(complaints)
-}
-
-/// (kernel, "stack, spills; registers, …") from the assembler's report.
-fn report(text: &str) -> Vec<(String, String)> {
-    let mut kernels: Vec<(String, String)> = Vec::new();
-    for line in text.lines() {
-        let line = line.trim().trim_start_matches("ptxas info    :").trim();
-        if let Some(rest) = line.strip_prefix("Compiling entry function '") {
-            kernels.push((demangle(rest.split('\'').next().unwrap_or(rest)), String::new()));
-        } else if let Some((_, used)) = kernels.last_mut()
-            && (line.contains("spill stores") || line.starts_with("Used "))
-        {
-            if !used.is_empty() {
-                used.push_str("; ");
-            }
-            used.push_str(line);
-        }
-    }
-    kernels
-}
-
-fn compile(root: &Path, tools: &Toolchain, unit: &Unit, headers: &[u8]) -> Result<(), TaskError> {
+fn compile(root: &Path, tools: &Toolchain, unit: &Unit) -> Result<(), TaskError> {
     let out = root.join(OUT).join(unit.file_name());
     let temporary = out.with_extension("new");
     let mut command = Command::new(&tools.nvcc);
@@ -140,40 +95,67 @@ fn compile(root: &Path, tools: &Toolchain, unit: &Unit, headers: &[u8]) -> Resul
             s
         });
     fs::remove_file(&temporary)?;
-    write(&out, &format!("{}{}", header(root, unit, headers)?, body.trim_start()))
+    let body = body.trim_start();
+    write(&out, &format!("{}// {}\n{body}", header(root, unit)?, hex(Sha256::digest(body))))
 }
 
-/// First lines of a PTX file: what it was made from.
-fn header(root: &Path, unit: &Unit, headers: &[u8]) -> Result<String, TaskError> {
+/// First lines of a PTX file: what it was made from. The hash of the text itself follows them.
+fn header(root: &Path, unit: &Unit) -> Result<String, TaskError> {
     let mut hash = Sha256::new();
-    hash.update(headers);
-    hash.update(read(&root.join(&unit.source))?.as_bytes());
+    let mut seen = Vec::new();
+    hash_source(&root.join(&unit.source), &root.join("kernels/include"), &mut seen, &mut hash)?;
     hash.update(FLAGS.join(" "));
     hash.update(unit.arch());
     hash.update(unit.flags.join(" "));
     hash.update(nvcc::VERSION);
-    let digest = hash.finalize().iter().fold(String::new(), |mut s, b| {
-        // Writing to a String cannot fail.
-        let _ = write!(s, "{b:02x}");
-        s
-    });
     Ok(format!(
-        "// made from {} by `cargo xtask ptx`, nvcc {}\n// {digest}\n",
+        "// made from {} by `cargo xtask ptx`, nvcc {}\n// {}\n",
         unit.source.display(),
-        nvcc::VERSION
+        nvcc::VERSION,
+        hex(hash.finalize())
     ))
 }
 
-fn is_fresh(root: &Path, unit: &Unit, headers: &[u8]) -> bool {
-    let found = fs::read_to_string(root.join(OUT).join(unit.file_name()));
-    match (found, header(root, unit, headers)) {
-        (Ok(text), Ok(wanted)) => text.starts_with(&wanted),
-        _ => false,
+/// Hashes a file and, where they are first included, the headers of `include` that it includes.
+fn hash_source(
+    path: &Path,
+    include: &Path,
+    seen: &mut Vec<PathBuf>,
+    hash: &mut Sha256,
+) -> Result<(), TaskError> {
+    if seen.iter().any(|s| s == path) {
+        return Ok(());
     }
+    seen.push(path.to_path_buf());
+    let text = read(path)?;
+    hash.update(&text);
+    for line in text.lines() {
+        let name = line.trim().strip_prefix("#include \"").and_then(|l| l.split('"').next());
+        if let Some(name) = name {
+            hash_source(&include.join(name), include, seen, hash)?;
+        }
+    }
+    Ok(())
+}
+
+fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().fold(String::new(), |mut s, b| {
+        // Writing to a String cannot fail.
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}
+
+/// Whether the committed text was made from the sources as they are, and not changed since.
+fn is_fresh(root: &Path, unit: &Unit) -> bool {
+    let Ok(text) = fs::read_to_string(root.join(OUT).join(unit.file_name())) else { return false };
+    let Ok(wanted) = header(root, unit) else { return false };
+    let parts = text.strip_prefix(&wanted).and_then(|rest| rest.split_once('\n'));
+    parts.is_some_and(|(line, body)| line.strip_prefix("// ") == Some(&hex(Sha256::digest(body))[..]))
 }
 
 /// All sources with their targets and variants, in order.
-fn units(root: &Path) -> Result<Vec<Unit>, TaskError> {
+pub fn units(root: &Path) -> Result<Vec<Unit>, TaskError> {
     let mut units = Vec::new();
     for source in files(&root.join("kernels"), "cu")? {
         let text = read(&source)?;
@@ -235,7 +217,8 @@ fn entries(ptx: &str) -> Vec<String> {
     names.map(|l| l.trim_end_matches('(').trim().to_owned()).collect()
 }
 
-fn demangle(symbol: &str) -> String {
+/// C++ spelling of a symbol.
+pub fn demangle(symbol: &str) -> String {
     let parsed = cpp_demangle::Symbol::new(symbol).ok();
     parsed.and_then(|s| s.demangle().ok()).unwrap_or_else(|| symbol.to_owned())
 }
@@ -244,15 +227,6 @@ fn leftovers(root: &Path, units: &[Unit]) -> Result<Vec<PathBuf>, TaskError> {
     let mut found = files(&root.join(OUT), "ptx").unwrap_or_default();
     found.retain(|p| !units.iter().any(|u| p.ends_with(u.file_name())));
     Ok(found)
-}
-
-/// The text of all headers: a change of any makes every file stale.
-fn headers(root: &Path) -> Result<Vec<u8>, TaskError> {
-    let mut text = Vec::new();
-    for path in files(&root.join("kernels/include"), "cuh")? {
-        text.extend_from_slice(read(&path)?.as_bytes());
-    }
-    Ok(text)
 }
 
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, TaskError> {
@@ -271,7 +245,8 @@ fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, TaskError> {
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<String, TaskError> {
+/// A file's text.
+pub fn read(path: &Path) -> Result<String, TaskError> {
     fs::read_to_string(path).map_err(|source| TaskError::File { path: path.to_path_buf(), source })
 }
 
@@ -280,7 +255,7 @@ fn write(path: &Path, text: &str) -> Result<(), TaskError> {
 }
 
 /// Runs `work` over all units on as many threads as the machine has cores; returns the errors.
-fn parallel(units: &[&Unit], work: impl Fn(&Unit) -> Result<(), TaskError> + Sync) -> Vec<String> {
+pub fn parallel(units: &[&Unit], work: impl Fn(&Unit) -> Result<(), TaskError> + Sync) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let problems = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -88,6 +88,8 @@ impl Arg for TensorMap {
 pub trait Kernel {
     /// Name in error messages.
     const NAME: &'static str;
+    /// Demangled parameter list.
+    fn arguments() -> String;
     /// Demangled signature of the instantiation that these arguments need.
     fn signature(&self) -> String;
     /// Sizes of the parameters, in order.
@@ -174,9 +176,12 @@ macro_rules! kernel {
             fn signature(&self) -> String {
                 let $this = self;
                 let template: String = $template.into();
-                let arguments: Vec<String> = vec![$(<$ty as $crate::Arg>::cpp()),*];
                 let returns = if template.is_empty() { "" } else { "void " };
-                format!("{returns}{}{template}({})", $symbol, arguments.join(", "))
+                format!("{returns}{}{template}({})", $symbol, <Self as $crate::Kernel>::arguments())
+            }
+            fn arguments() -> String {
+                let arguments: Vec<String> = vec![$(<$ty as $crate::Arg>::cpp()),*];
+                arguments.join(", ")
             }
             fn parameter_bytes() -> Vec<usize> {
                 vec![$(<$ty as $crate::Arg>::bytes()),*]

@@ -14,10 +14,13 @@ mod ptx_index;
 mod registry;
 
 pub mod conv;
+pub mod elementwise;
 pub mod embedding;
 pub mod fold;
 pub mod gemm;
 pub mod loss;
+pub mod norm;
+pub mod optim;
 pub mod scan;
 
 pub use elem::{CppType, Elem};
