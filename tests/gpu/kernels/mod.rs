@@ -3,11 +3,16 @@
 mod conv;
 mod gemm;
 mod loss;
+mod norm;
+mod optim;
 mod scan;
 
 use crate::support::Test;
 
 /// (name, test) of all kernels.
 pub fn trials() -> Vec<(String, Test)> {
-    [gemm::trials(), scan::trials(), conv::trials(), loss::trials()].into_iter().flatten().collect()
+    [gemm::trials(), scan::trials(), conv::trials(), loss::trials(), norm::trials(), optim::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
