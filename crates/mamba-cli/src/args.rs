@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mamba_data::Width;
 use mamba_trainer::{Device, GemmMode, WeightDtype};
 use std::path::PathBuf;
 
@@ -50,6 +51,9 @@ pub struct TrainArgs {
     /// Hugging Face tokenizer.json; without it text is read byte by byte.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub tokenizer: Option<PathBuf>,
+    /// Width of the ids of a .bin file without llm.c's header.
+    #[arg(long, value_enum, default_value_t = TokenWidth::U16, conflicts_with = "resume")]
+    pub token_width: TokenWidth,
     /// Part of the data that is kept for validation.
     #[arg(long, value_name = "SHARE", default_value_t = 0.05, conflicts_with = "resume")]
     pub val_fraction: f64,
@@ -70,6 +74,24 @@ pub struct TrainArgs {
     pub machine: MachineArgs,
     #[command(flatten)]
     pub reports: ReportArgs,
+}
+
+/// Width of a token id in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TokenWidth {
+    /// 16 bits, as nanoGPT writes them.
+    U16,
+    /// 32 bits.
+    U32,
+}
+
+impl From<TokenWidth> for Width {
+    fn from(width: TokenWidth) -> Self {
+        match width {
+            TokenWidth::U16 => Self::U16,
+            TokenWidth::U32 => Self::U32,
+        }
+    }
 }
 
 /// Size of the model.
@@ -280,12 +302,15 @@ pub struct EvalArgs {
     /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
     #[arg(long, value_name = "MODEL")]
     pub model: PathBuf,
-    /// Text file, folder of text, or .bin file of token ids; all of it is measured.
+    /// Text file, folder of text, or .bin file of token ids; every whole window of it is measured.
     #[arg(long, value_name = "PATH")]
     pub data: PathBuf,
     /// Hugging Face tokenizer.json [default: the one beside the model; else bytes for a vocabulary of 256].
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
+    /// Width of the ids of a .bin file without llm.c's header.
+    #[arg(long, value_enum, default_value_t = TokenWidth::U16)]
+    pub token_width: TokenWidth,
     /// Sequences at a time.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub batch: usize,

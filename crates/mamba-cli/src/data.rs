@@ -1,7 +1,8 @@
 //! Text in, batches out: everything the commands ask of the data.
 
 use crate::error::{CliError, Result};
-use mamba_data::{CorpusOptions, DataPosition, LmBatch, Part, Sampler, SamplerOptions, Tokenizer};
+use crate::run_folder;
+use mamba_data::{CorpusOptions, DataPosition, LmBatch, Part, Sampler, SamplerOptions, Tokenizer, Width};
 use mamba_trainer::TokenBatch;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ pub struct DataSpec {
     pub tokenizer: Option<PathBuf>,
     /// Part of the data kept for validation.
     pub val_fraction: f64,
+    /// Width of the ids of a .bin file without header.
+    pub token_width: Width,
 }
 
 /// What tells one body of data from another.
@@ -58,8 +61,11 @@ impl Codec {
     /// The tokenizer that belongs to a model: the given one, or the one beside the model.
     pub fn tokenizer_of(model: &Path, given: Option<&Path>) -> Option<PathBuf> {
         let folder = if model.is_dir() { model } else { model.parent().unwrap_or(Path::new("")) };
-        let beside = || Some(crate::run_folder::tokenizer_path(folder)).filter(|path| path.is_file());
-        given.map(Path::to_owned).or_else(beside)
+        // A run's checkpoints lie one folder deeper.
+        let folders = [Some(folder), folder.parent().filter(|_| folder.ends_with("checkpoints"))];
+        let beside =
+            folders.into_iter().flatten().map(run_folder::tokenizer_path).find(|path| path.is_file());
+        given.map(Path::to_owned).or(beside)
     }
 
     /// The codec that belongs to a model: its tokenizer, or bytes for a vocabulary of 256, or bare ids.
@@ -89,7 +95,7 @@ impl Codec {
     pub fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
         match self {
             Self::Text(tokenizer) => Ok(tokenizer.decode(ids)?),
-            Self::Ids => Ok(ids.iter().flat_map(|id| format!("{id} ").into_bytes()).collect()),
+            Self::Ids => Ok(ids.iter().flat_map(|id| format!(" {id}").into_bytes()).collect()),
         }
     }
 }
@@ -99,6 +105,7 @@ impl Codec {
 pub struct Corpus {
     codec: Codec,
     inner: mamba_data::Corpus,
+    vocab_size: usize,
 }
 
 impl Corpus {
@@ -107,12 +114,22 @@ impl Corpus {
         let tokenizer = spec.tokenizer.as_deref().map_or(Ok(Tokenizer::Bytes), Tokenizer::open)?;
         let ids = spec.path.extension().is_some_and(|e| e == "bin");
         let codec = if ids && spec.tokenizer.is_none() { Codec::Ids } else { Codec::Text(tokenizer.clone()) };
-        let options = CorpusOptions { tokenizer, validation: spec.val_fraction, ..CorpusOptions::default() };
-        let inner = mamba_data::Corpus::open(&spec.path, &options)?;
+        let text_vocabulary = tokenizer.vocab_size();
+        let (validation, width) = (spec.val_fraction, spec.token_width);
+        let inner = mamba_data::Corpus::open(&spec.path, &CorpusOptions { tokenizer, validation, width })?;
         for skipped in inner.skipped() {
             tracing::info!("left out {}: {}", skipped.path.display(), skipped.reason);
         }
-        Ok(Self { codec, inner })
+        // Ids that no text gave must still be those of the tokenizer.
+        let vocab_size = match codec {
+            Codec::Ids => inner.vocab_size(),
+            Codec::Text(_) if inner.vocab_size() > text_vocabulary => {
+                let (found, path) = (inner.vocab_size(), spec.path.clone());
+                return Err(CliError::ForeignIds { path, found, tokenizer: text_vocabulary });
+            }
+            Codec::Text(_) => text_vocabulary,
+        };
+        Ok(Self { codec, inner, vocab_size })
     }
 
     /// Text to tokens and back.
@@ -122,7 +139,7 @@ impl Corpus {
 
     /// Tokens that a model of this data must know.
     pub fn vocab_size(&self) -> usize {
-        self.inner.vocab_size()
+        self.vocab_size
     }
 
     /// Tokens for training and for validation.
@@ -146,9 +163,16 @@ impl Corpus {
         Ok(TrainBatches(Sampler::new(&self.inner, Part::Train, options)?))
     }
 
-    /// At most `limit` batches, spread evenly over the validation part.
+    /// At most `limit` batches and at least one, spread evenly over the validation part.
+    ///
+    /// # Errors
+    /// [`CliError::NoWindow`] where the part is shorter than one window.
     pub fn validation(&self, batch: usize, seq_len: usize, limit: usize) -> Result<Vec<Batch>> {
         let batches = mamba_data::evenly_spread(&self.inner, Part::Validation, batch, seq_len, limit);
+        if batches.is_empty() {
+            let (path, tokens) = (self.inner.path().to_owned(), self.inner.part_len(Part::Validation));
+            return Err(CliError::NoWindow { path, tokens, seq_len });
+        }
         Ok(batches.into_iter().map(Batch).collect())
     }
 

@@ -81,6 +81,34 @@ pub enum CliError {
     /// Data that cannot be read or trained on.
     #[error(transparent)]
     Data(#[from] mamba_data::DataError),
+    /// Too little text to measure a model on.
+    #[error(
+        "{}: {tokens} tokens to measure the model on are no window of `--seq-len` {seq_len} and one more; give more \
+         text, a larger `--val-fraction` or a smaller `--seq-len`",
+        path.display()
+    )]
+    NoWindow {
+        /// The data's path.
+        path: PathBuf,
+        /// Tokens of the validation part.
+        tokens: usize,
+        /// Tokens of a window.
+        seq_len: usize,
+    },
+    /// A file of ids that the tokenizer does not know.
+    #[error(
+        "{}: its ids go up to {}, the tokenizer has {tokenizer} tokens; give the tokenizer that made the file",
+        path.display(),
+        found - 1
+    )]
+    ForeignIds {
+        /// The file.
+        path: PathBuf,
+        /// Largest id and one more.
+        found: usize,
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+    },
     /// The data of a run is not what it was when the run began.
     #[error(
         "{}: the data changed since the run began (it had {expected_tokens} tokens with checksum {expected:08x}, it has \
@@ -163,6 +191,11 @@ impl CliError {
             }
             _ => 1,
         }
+    }
+
+    /// Whether the reader of stdout has gone away, which is no error of ours.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
     /// The message and its causes in one line.

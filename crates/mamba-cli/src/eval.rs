@@ -18,7 +18,12 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     let model = weights::load_lm(&args.model, "eval")?;
     let vocab_size = model.config().lm.as_ref().map_or(0, |lm| lm.vocab_size);
     let tokenizer = Codec::tokenizer_of(&args.model, args.tokenizer.as_deref());
-    let spec = DataSpec { path: args.data.clone(), tokenizer, val_fraction: 1.0 };
+    let spec = DataSpec {
+        path: args.data.clone(),
+        tokenizer,
+        val_fraction: 1.0,
+        token_width: args.token_width.into(),
+    };
     let corpus = Corpus::open(&spec)?;
     if corpus.vocab_size() > vocab_size {
         return Err(CliError::Vocabulary { data: corpus.vocab_size(), model: vocab_size });

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     start_tracing(cli.verbose);
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error.one_line());
             ExitCode::from(error.exit_code())

@@ -51,7 +51,7 @@ pub fn detect(path: &Path) -> Result<Source> {
 /// Loads a model's weights.
 pub fn load(path: &Path) -> Result<MambaWeights> {
     match detect(path)? {
-        Source::Run(root) => Ok(TrainingState::read(&run_folder::last_state(&root))?.weights),
+        Source::Run(root) => Ok(files::load_weights(&run_folder::weights(&root))?),
         Source::State(file) => Ok(TrainingState::read(&file)?.weights),
         Source::Native(path) | Source::Pretrained(path) => Ok(files::load_pretrained(&path)?),
     }

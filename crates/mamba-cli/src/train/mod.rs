@@ -142,7 +142,7 @@ fn data_spec(data: &Path, args: &TrainArgs) -> Result<DataSpec> {
         return Err(CliError::Flag { flag: "--val-fraction", value, expected: "above 0 and below 1" });
     }
     let tokenizer = args.tokenizer.as_deref().map(absolute).transpose()?;
-    Ok(DataSpec { path: absolute(data)?, tokenizer, val_fraction })
+    Ok(DataSpec { path: absolute(data)?, tokenizer, val_fraction, token_width: args.token_width.into() })
 }
 
 /// A run may be resumed from another folder.
