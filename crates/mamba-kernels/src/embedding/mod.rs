@@ -2,4 +2,4 @@
 
 mod lookup;
 
-pub use lookup::{EmbeddingBackward, EmbeddingForward};
+pub use lookup::{Count, EmbeddingBackward, EmbeddingForward, Fold, Runs, Sort, Starts};
