@@ -50,3 +50,8 @@ pub fn rounding<T: Elem>() -> f64 {
         _ => 2e-6,
     }
 }
+
+/// The bytes, for comparisons that NaN and signed zeros take part in.
+pub fn bits<T: mamba_kernels::CppType>(x: &[T]) -> &[u8] {
+    bytemuck::cast_slice(x)
+}

@@ -12,6 +12,8 @@ mod error;
 mod kernel;
 mod ptx_index;
 mod registry;
+#[cfg(test)]
+mod signatures;
 
 pub mod conv;
 pub mod elementwise;
