@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-test`: runs the GPU tests, or packs them for a machine without Rust.
+//! `cargo xtask gpu-test`: runs the GPU tests, or packs them and the benchmark for a machine without Rust.
 
 use crate::TaskError;
 use crate::nvcc::{program, run};
@@ -6,52 +6,49 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const RUN: &str = "#!/bin/sh\n# Runs every GPU test; a skipped one is a failure.\ncd \"$(dirname \"$0\")\" && MAMBA_GPU=required exec ./gpu \"$@\"\n";
+const RUN: &str = "#!/bin/sh
+# Runs every GPU test; a skipped one is a failure. `./gpu_bench [filter]...` times the kernels.
+cd \"$(dirname \"$0\")\" && MAMBA_GPU=required exec ./gpu \"$@\"
+";
 
-/// Builds the tests in release; runs them, or copies them with a run script into `archive`.
+/// Builds tests and benchmark in release; runs the tests, or copies both with a run script into `archive`.
 pub fn gpu_test(root: &Path, archive: Option<&Path>) -> Result<Vec<String>, TaskError> {
-    let executable = build(root)?;
+    let tests = build(root, "gpu", &["test", "--no-run", "--test", "gpu"])?;
+    let bench = build(root, "gpu_bench", &["build", "--bin", "gpu_bench"])?;
     let Some(folder) = archive else {
-        run(Command::new(&executable).env("MAMBA_GPU", "required"), "the GPU tests")?;
+        run(Command::new(&tests).env("MAMBA_GPU", "required"), "the GPU tests")?;
         return Ok(Vec::new());
     };
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| TaskError::File { path, source }
-    };
     fs::create_dir_all(folder).map_err(at(folder))?;
-    let (binary, script) = (folder.join("gpu"), folder.join("run.sh"));
-    fs::copy(&executable, &binary).map_err(at(&binary))?;
+    let stripped = pack(&tests, &folder.join("gpu"))? && pack(&bench, &folder.join("gpu_bench"))?;
+    let script = folder.join("run.sh");
     fs::write(&script, RUN).map_err(at(&script))?;
-    // A stripped binary travels lighter; without `strip` it runs as well.
-    let stripped = Command::new("strip").arg(&binary).status().is_ok_and(|s| s.success());
     println!("{}: sh run.sh{}", folder.display(), if stripped { "" } else { " (not stripped)" });
     Ok(Vec::new())
 }
 
-/// The test executable, from cargo's own messages.
-fn build(root: &Path) -> Result<PathBuf, TaskError> {
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> TaskError {
+    let path = path.to_owned();
+    move |source| TaskError::File { path, source }
+}
+
+/// Copies an executable; whether it could be stripped. Without `strip` it is larger and runs as well.
+fn pack(executable: &Path, target: &Path) -> Result<bool, TaskError> {
+    fs::copy(executable, target).map_err(at(target))?;
+    Ok(Command::new("strip").arg(target).status().is_ok_and(|s| s.success()))
+}
+
+/// Builds one target of the test crate in release; its executable, from cargo's own messages.
+fn build(root: &Path, name: &str, arguments: &[&str]) -> Result<PathBuf, TaskError> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).args([
-        "test",
-        "--release",
-        "--no-run",
-        "--package",
-        "mamba-tests",
-        "--test",
-        "gpu",
-    ]);
+    cargo.current_dir(root).args(arguments).args(["--release", "--package", "mamba-tests"]);
     let out = cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output()?;
     if !out.status.success() {
-        return Err(program("cargo test --no-run", "failed"));
+        return Err(program("cargo", "failed"));
     }
     let text = String::from_utf8_lossy(&out.stdout);
-    let found =
-        text.lines().rev().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()).find_map(
-            |message| {
-                let is_test = message["target"]["name"] == "gpu";
-                message["executable"].as_str().filter(|_| is_test).map(PathBuf::from)
-            },
-        );
-    found.ok_or_else(|| program("cargo test --no-run", "named no executable"))
+    let messages = text.lines().rev().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+    let mut executables = messages.filter(|m| m["target"]["name"] == name);
+    let found = executables.find_map(|m| m["executable"].as_str().map(PathBuf::from));
+    found.ok_or_else(|| program("cargo", "named no executable"))
 }
