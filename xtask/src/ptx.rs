@@ -196,7 +196,7 @@ pub fn units(root: &Path) -> Result<Vec<Unit>, TaskError> {
 /// Rust source that embeds the PTX and names its kernels.
 fn index(root: &Path, units: &[Unit]) -> Result<String, TaskError> {
     let mut out = String::from("// Made by `cargo xtask ptx`.\n\nuse crate::registry::PtxModule;\n\n");
-    out.push_str("/// Every PTX module of this crate.\n#[rustfmt::skip]\npub(crate) const MODULES: &[PtxModule] = &[\n");
+    out.push_str("/// Every PTX module of this crate.\n#[rustfmt::skip]\npub(crate) static MODULES: &[PtxModule] = &[\n");
     for unit in units {
         let file = unit.file_name();
         let text = read(&root.join(OUT).join(&file))?;

@@ -4,7 +4,7 @@ use crate::registry::PtxModule;
 
 /// Every PTX module of this crate.
 #[rustfmt::skip]
-pub(crate) const MODULES: &[PtxModule] = &[
+pub(crate) static MODULES: &[PtxModule] = &[
     PtxModule {
         target: "80",
         ptx: include_str!("../ptx/conv_causal_conv1d.f32.sm80.ptx"),
