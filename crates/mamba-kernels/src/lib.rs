@@ -12,8 +12,6 @@ mod error;
 mod kernel;
 mod ptx_index;
 mod registry;
-#[cfg(test)]
-mod signatures;
 
 pub mod conv;
 pub mod elementwise;

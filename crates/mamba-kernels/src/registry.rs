@@ -119,3 +119,22 @@ fn find(signature: &str, capability: (i32, i32)) -> Option<(usize, &'static str)
     });
     hits.max_by_key(|&(exact, i, _)| (exact, std::cmp::Reverse(i))).map(|(_, i, symbol)| (i, symbol))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_that_of_the_ptx() {
+        for module in MODULES {
+            let symbols = module.ptx.lines().filter_map(|l| l.split(".entry ").nth(1));
+            let found: Vec<&str> = symbols.map(|l| l.trim_end_matches('(').trim()).collect();
+            let listed: Vec<&str> = module.entries.iter().map(|&(_, symbol)| symbol).collect();
+            assert_eq!(found, listed, "run `cargo xtask ptx`");
+            for &(signature, symbol) in module.entries {
+                let demangled = cpp_demangle::Symbol::new(symbol).unwrap().demangle().unwrap();
+                assert_eq!(demangled, signature);
+            }
+        }
+    }
+}

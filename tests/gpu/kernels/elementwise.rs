@@ -15,7 +15,10 @@ pub fn trials() -> Vec<(String, Test)> {
         all.push((format!("elementwise/bf16/{len}"), Box::new(move |k| halves::<bf16>(k, len))));
         all.push((format!("elementwise/f16/{len}"), Box::new(move |k| halves::<f16>(k, len))));
         all.push((format!("elementwise/f32/{len}"), Box::new(move |k| pointwise::<f32>(k, len, 0))));
-        all.push((format!("elementwise/f32/misplaced/{len}"), Box::new(move |k| pointwise::<f32>(k, len, 1))));
+        all.push((
+            format!("elementwise/f32/misplaced/{len}"),
+            Box::new(move |k| pointwise::<f32>(k, len, 1)),
+        ));
     }
     for size in [(1, 1), (3, 5), (64, 33), (1000, 80), (16_385, 96)] {
         all.push((format!("elementwise/columns/f32/{size:?}"), Box::new(move |k| columns::<f32>(k, size))));
@@ -58,12 +61,14 @@ fn pointwise<T: Elem>(kernels: &Kernels, len: usize, shift: usize) -> Result<(),
     let (gpu, stream, marker) = (kernels.gpu(), kernels.gpu().compute(), PhantomData);
     let (a, mut b) = (draws::<T>("a", len + shift), draws::<T>("b", len + shift));
     b[shift + len / 2] = T::from_f32(f32::NAN);
-    let (da, mut db) = (DeviceBuf::from_host(gpu, &a).map_err(up)?, DeviceBuf::from_host(gpu, &b).map_err(up)?);
+    let (da, mut db) =
+        (DeviceBuf::from_host(gpu, &a).map_err(up)?, DeviceBuf::from_host(gpu, &b).map_err(up)?);
     let (at, n) = (shift..shift + len, Val(len as i64));
     let input = da.view().slice(at.clone()).map_err(up)?;
     let out = db.view_mut().slice(at.clone()).map_err(up)?;
     Add { input, out, len: n, marker }.launch(kernels).map_err(text)?;
-    let sum: Vec<f64> = db.to_host(stream).map_err(up)?[at.clone()].iter().map(|x| x.to_f32().into()).collect();
+    let sum: Vec<f64> =
+        db.to_host(stream).map_err(up)?[at.clone()].iter().map(|x| x.to_f32().into()).collect();
     for (i, got) in sum.iter().enumerate() {
         let want = T::from_f32(a[shift + i].to_f32() + b[shift + i].to_f32()).to_f32();
         if !(*got == f64::from(want) || got.is_nan() && want.is_nan()) {

@@ -47,8 +47,7 @@ fn all_are<T: Elem>(kernels: &Kernels, view: View<'_, T>, want: f32) -> Result<(
 fn cast(kernels: &Kernels) -> Result<(), String> {
     let source = filled::<f32>(kernels, LEN, 1.5)?;
     let mut out = filled::<bf16>(kernels, LEN, 0.0)?;
-    let call =
-        Cast { input: source.view(), out: out.view_mut(), len: Val(LEN as i64), marker: PhantomData };
+    let call = Cast { input: source.view(), out: out.view_mut(), len: Val(LEN as i64), marker: PhantomData };
     call.launch(kernels).map_err(text)?;
     all_are(kernels, out.view(), 1.5)
 }
@@ -81,7 +80,8 @@ fn optim(kernels: &Kernels) -> Result<(), String> {
     let (gpu, len) = (kernels.gpu(), Val(LEN as i64));
     let values = TailInputs { grad_factor: 1.0, lr: 1.0, decay: 1.0, one_minus_beta1: 1.0, ..zeroed() };
     let inputs = DeviceBuf::from_host(gpu, &[values]).map_err(text)?;
-    let known = TailState { inv_scale: 1.0, clip: 1.0, bc1: 1.0, bc2: 1.0, applied: 1, ..TailState::new(1.0) };
+    let known =
+        TailState { inv_scale: 1.0, clip: 1.0, bc1: 1.0, bc2: 1.0, applied: 1, ..TailState::new(1.0) };
     let state = DeviceBuf::from_host(gpu, &[known]).map_err(text)?;
     let grads = filled::<f32>(kernels, LEN, 0.5)?;
     let (mut partial, mut bad) = (
@@ -101,8 +101,11 @@ fn optim(kernels: &Kernels) -> Result<(), String> {
     .map_err(text)?;
     let sum: f64 = partial.to_host(gpu.compute()).map_err(text)?.iter().sum();
     close("sum of squares", &[sum], &[LEN as f64 / 4.0], 1e-15)?;
-    let (mut params, mut m, mut v) =
-        (filled::<f32>(kernels, LEN, 4.0)?, filled::<f32>(kernels, LEN, 0.0)?, filled::<f32>(kernels, LEN, 0.0)?);
+    let (mut params, mut m, mut v) = (
+        filled::<f32>(kernels, LEN, 4.0)?,
+        filled::<f32>(kernels, LEN, 0.0)?,
+        filled::<f32>(kernels, LEN, 0.0)?,
+    );
     let groups = DeviceBuf::<u32>::zeros(gpu, LEN.div_ceil(GROUP)).map_err(text)?;
     let mut shadow = filled::<bf16>(kernels, LEN, 0.0)?;
     // β₁ = 0, β₂ = 0 and no second moment: p − lr · g / eps with eps 0.25 is 4 − 2.

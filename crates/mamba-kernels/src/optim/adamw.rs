@@ -20,7 +20,8 @@ pub struct GroupTable {
 
 impl GroupTable {
     /// A table of an arena of `len` elements from its decaying ranges and its A_log tensors. All start at multiples of
-    /// [`GROUP`]; a range may end anywhere, the gap behind it is padding.
+    /// [`GROUP`]; a range may end anywhere, the gap behind it is padding. Padding takes part in every pass: zeros in all
+    /// arenas stay zeros.
     ///
     /// A lies in a buffer of its own: the tensors in the order given, each from a multiple of [`GROUP`] on.
     ///
