@@ -1,4 +1,11 @@
 //! Command line for training, evaluating and sampling Mamba language models.
+//!
+//! Code map: `args` is the command line, `error` all that can go wrong with its exit code. `train` (`settings`,
+//! `session`, `stop`), `generate`, `eval`, `info`, `convert` and `bench` are the commands. They stand on `data` (text to
+//! batches), `weights` (models from whatever holds them), `memory` (what cannot fit), `sampling`, and for the run's
+//! folder `run_folder`, `report`, `tensorboard` and `plot`.
+//!
+//! Progress and errors go to stderr, results to stdout. No command panics on what a user, a file or a signal can cause.
 
 mod args;
 mod bench;

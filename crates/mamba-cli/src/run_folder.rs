@@ -1,8 +1,8 @@
 //! The folder of a run: config, checkpoints, metrics.
 //!
-//! `config.json` (everything needed to go on), `metrics.jsonl`, `events.out.tfevents.*`, `loss.svg`, `loss.png`,
-//! `weights.safetensors` (newest), `checkpoints/last.state`, `checkpoints/best.safetensors` (lowest validation loss),
-//! `tokenizer.json` where the run has one.
+//! `config.json` (everything needed to go on), `metrics.jsonl`, `summary.json` (at the end), `events.out.tfevents.*`,
+//! `loss.svg`, `loss.png`, `weights.safetensors` (newest), `checkpoints/last.state`, `checkpoints/best.safetensors`
+//! (lowest validation loss), `tokenizer.json` where the run has one.
 
 use crate::data::{DataSpec, Fingerprint};
 use crate::error::{CliError, Result, io};
@@ -68,6 +68,21 @@ pub struct Record {
     pub val_bpb: Option<f64>,
 }
 
+/// What came out of a run; `summary.json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Steps done.
+    pub steps: u64,
+    /// Tokens seen.
+    pub tokens: u64,
+    /// Validation loss at the end, nats a token.
+    pub val_loss: f64,
+    /// The same in bits per byte.
+    pub val_bpb: Option<f64>,
+    /// Entropy of single tokens of the validation text, bits per byte.
+    pub unigram_bpb: Option<f64>,
+}
+
 /// A run's folder, held for this process alone.
 #[derive(Debug)]
 pub struct RunFolder {
@@ -92,8 +107,7 @@ impl RunFolder {
         let checkpoints = root.join("checkpoints");
         std::fs::create_dir(&checkpoints).map_err(io(&checkpoints, "create"))?;
         let path = root.join("config.json");
-        let text = to_json(&path, config)?;
-        atomic_write(&path, |file| file.write_all(text.as_bytes()))?;
+        write_json(&path, config)?;
         Self::lock(root)
     }
 
@@ -138,6 +152,11 @@ impl RunFolder {
         let to = tokenizer_path(&self.root);
         std::fs::copy(tokenizer, to).map_err(io(tokenizer, "copy into the run folder"))?;
         Ok(())
+    }
+
+    /// Writes what came out of the run.
+    pub fn write_summary(&self, summary: &Summary) -> Result<()> {
+        write_json(&self.root.join("summary.json"), summary)
     }
 
     fn metrics_path(&self) -> PathBuf {
@@ -251,8 +270,9 @@ fn next_free(parent: &Path) -> Result<PathBuf> {
     Err(CliError::Exists { path: parent.to_owned() })
 }
 
-fn to_json(path: &Path, config: &RunConfig) -> Result<String> {
-    serde_json::to_string_pretty(config).map(|text| text + "\n").map_err(|e| json_error(path, "config", &e))
+fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| json_error(path, "document", &e))?;
+    Ok(atomic_write(path, |file| writeln!(file, "{text}"))?)
 }
 
 fn line(path: &Path, record: &Record) -> Result<String> {

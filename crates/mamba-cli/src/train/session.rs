@@ -7,7 +7,7 @@ use crate::error::{CliError, Result};
 use crate::generate;
 use crate::plot;
 use crate::report::{Progress, print_line};
-use crate::run_folder::{Metrics, Record, RunConfig, RunFolder};
+use crate::run_folder::{Metrics, Record, RunConfig, RunFolder, Summary};
 use crate::sampling::{Sampler, Sampling};
 use crate::tensorboard::EventWriter;
 use crate::weights;
@@ -76,6 +76,19 @@ impl Validation {
             bpb_per_nat: corpus.bytes_per_token().map(|b| std::f64::consts::LOG2_E / b),
         })
     }
+
+    fn bits_per_byte(&self, nats_per_token: f64) -> Option<f64> {
+        self.bpb_per_nat.map(|f| f * nats_per_token)
+    }
+}
+
+/// Mean loss over batches, in nats a token.
+fn mean_loss(trainer: &mut LmTrainer, batches: &[Batch]) -> Result<f64> {
+    let mut sums = LossSums::default();
+    for batch in batches {
+        sums.add(&trainer.evaluate(&batch.view())?);
+    }
+    Ok(sums.mean())
 }
 
 /// A training under way.
@@ -228,16 +241,16 @@ impl<'a> Session<'a> {
         let left = self.speed.left(self.config.train.steps - self.state.step);
         self.progress.logged(&record, left);
         if validate {
-            self.validate(last, &mut record)?;
+            self.validate(&mut record)?;
         }
         self.write_events(&record)?;
         self.metrics.push(record)
     }
 
-    fn validate(&mut self, last: bool, record: &mut Record) -> Result<()> {
-        let loss = self.validation_loss(last)?;
+    fn validate(&mut self, record: &mut Record) -> Result<()> {
+        let loss = mean_loss(&mut self.trainer, &self.validation.usual)?;
         record.val_loss = Some(loss);
-        record.val_bpb = self.validation.bpb_per_nat.map(|f| f * loss);
+        record.val_bpb = self.validation.bits_per_byte(loss);
         let bits = record.val_bpb.map_or(String::new(), |b| format!(", {b:.4} bits per byte"));
         self.progress.line(&format!("step {}  validation loss {loss:.4}{bits}", record.step));
         // A NaN is no improvement.
@@ -246,16 +259,6 @@ impl<'a> Session<'a> {
             weights::save(&self.folder.best_weights(), &self.trainer.weights()?)?;
         }
         Ok(())
-    }
-
-    /// Mean loss over the validation batches, in nats a token.
-    fn validation_loss(&mut self, last: bool) -> Result<f64> {
-        let batches = if last { &self.validation.last } else { &self.validation.usual };
-        let mut sums = LossSums::default();
-        for batch in batches {
-            sums.add(&self.trainer.evaluate(&batch.view())?);
-        }
-        Ok(sums.mean())
     }
 
     fn write_events(&mut self, record: &Record) -> Result<()> {
@@ -302,14 +305,20 @@ impl<'a> Session<'a> {
 
     fn conclude(mut self) -> Result<()> {
         self.save()?;
-        let last = self.metrics.records().iter().rev().find(|r| r.val_loss.is_some());
-        if let Some((loss, record)) = last.and_then(|r| r.val_loss.map(|loss| (loss, r))) {
-            print_line(&format!("validation loss        {loss:.4} nats per token"));
-            if let Some(bits) = record.val_bpb {
-                print_line(&format!("validation             {bits:.4} bits per byte"));
-            }
+        let val_loss = mean_loss(&mut self.trainer, &self.validation.last)?;
+        let summary = Summary {
+            steps: self.state.step,
+            tokens: self.state.tokens,
+            val_loss,
+            val_bpb: self.validation.bits_per_byte(val_loss),
+            unigram_bpb: self.corpus.unigram_bits_per_byte(),
+        };
+        self.folder.write_summary(&summary)?;
+        print_line(&format!("validation loss        {val_loss:.4} nats per token"));
+        if let Some(bits) = summary.val_bpb {
+            print_line(&format!("validation             {bits:.4} bits per byte"));
         }
-        if let Some(bits) = self.corpus.unigram_bits_per_byte() {
+        if let Some(bits) = summary.unigram_bpb {
             print_line(&format!("unigram entropy of it  {bits:.4} bits per byte"));
         }
         print_line(&format!("run folder             {}", self.folder.root().display()));

@@ -25,6 +25,7 @@ fn interrupted_and_resumed_is_the_unbroken_run_bit_for_bit() {
         same("checkpoints/last.state");
         same("checkpoints/best.safetensors");
         same("weights.safetensors");
+        same("summary.json");
         let metrics = place.metrics(&whole);
         assert_eq!(metrics, place.metrics(&parts), "{extra}");
         let steps: Vec<u64> = metrics.iter().map(|m| m["step"].as_u64().unwrap()).collect();
@@ -96,12 +97,23 @@ fn the_folder_holds_what_it_should_and_the_output_is_plain() {
         .unwrap()
         .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
-    for name in ["config.json", "metrics.jsonl", "loss.svg", "loss.png", "weights.safetensors", "checkpoints"]
-    {
+    for name in [
+        "config.json",
+        "metrics.jsonl",
+        "loss.svg",
+        "loss.png",
+        "weights.safetensors",
+        "checkpoints",
+        "summary.json",
+    ] {
         assert!(names.iter().any(|n| n == name), "{name}: {names:?}");
     }
     assert_eq!(names.iter().filter(|n| n.contains("tfevents")).count(), 1, "{names:?}");
-    assert_eq!(names.len(), 7, "{names:?}");
+    assert_eq!(names.len(), 8, "{names:?}");
+    let summary: serde_json::Value = serde_json::from_slice(&place.bytes("run/summary.json")).unwrap();
+    assert_eq!((summary["steps"].as_u64(), summary["tokens"].as_u64()), (Some(12), Some(12 * 64)));
+    let printed = format!("{:.4} bits per byte", summary["val_bpb"].as_f64().unwrap());
+    assert!(out.contains(&printed), "{printed}: {out}");
 }
 
 #[test]
