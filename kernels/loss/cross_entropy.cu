@@ -3,38 +3,14 @@
 // Row t with target y and weight w (0 where y is the ignore index):
 //   nll[t] = w · (log Σ_v exp(l[v]) − l[y]),   d_logits[t, v] = scale · w · (softmax(l)[v] − [v = y]).
 // Every column takes part in the softmax, vocabulary padding included.
-#include <cfloat>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "softmax.cuh"
+#include "storage.cuh"
 
 constexpr int THREADS = 512;
-constexpr int IGNORE_INDEX = -100;
-
-template <typename O> __device__ __forceinline__ O from_f32(float x);
-template <> __device__ __forceinline__ float from_f32<float>(float x) { return x; }
-template <> __device__ __forceinline__ __nv_bfloat16 from_f32<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __forceinline__ __half from_f32<__half>(float x) { return __float2half_rn(x); }
-
-// A running maximum and the sum of exponentials relative to it. A NaN never becomes the maximum, but reaches the sum, and
-// so does an infinite maximum (∞ − ∞). The start is finite, so that an empty part merges as nothing.
-struct SoftmaxSum {
-    float max, sum;
-    __device__ __forceinline__ void add(float x) {
-        const float m = fmaxf(max, x);
-        sum = sum * __expf(max - m) + __expf(x - m);
-        max = m;
-    }
-    __device__ __forceinline__ void merge(SoftmaxSum o) {
-        const float m = fmaxf(max, o.max);
-        sum = sum * __expf(max - m) + o.sum * __expf(o.max - m);
-        max = m;
-    }
-};
 
 __device__ __forceinline__ SoftmaxSum block_merge(SoftmaxSum s) {
     __shared__ SoftmaxSum parts[THREADS / 32];
-#pragma unroll
-    for (int d = 16; d > 0; d >>= 1) s.merge({__shfl_xor_sync(~0u, s.max, d), __shfl_xor_sync(~0u, s.sum, d)});
+    s = warp_merge(s);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = s;
     __syncthreads();
     s = parts[0];
@@ -56,7 +32,7 @@ __device__ __forceinline__ void write_gradient(O* __restrict__ d, const float* _
 #pragma unroll
         for (int e = 0; e < VEC; ++e) {
             const float p = __expf(x[e] - max) * inv_sum;
-            out[e] = from_f32<O>(weight * (p - (v + e == target ? 1.f : 0.f)));
+            out[e] = narrow<O>(weight * (p - (v + e == target ? 1.f : 0.f)));
         }
         if constexpr (ALIGNED && sizeof(O) == 2)
             *reinterpret_cast<uint2*>(d + v) = *reinterpret_cast<const uint2*>(out);
@@ -80,7 +56,7 @@ __global__ __launch_bounds__(THREADS) void cross_entropy(const float* __restrict
     if (target == IGNORE_INDEX) {
         if (threadIdx.x == 0) nll[row] = 0.f;
         if (d_logits)
-            for (long long v = threadIdx.x; v < columns; v += THREADS) d_logits[row * columns + v] = from_f32<O>(0.f);
+            for (long long v = threadIdx.x; v < columns; v += THREADS) d_logits[row * columns + v] = narrow<O>(0.f);
         return;
     }
     SoftmaxSum s = {-FLT_MAX, 0.f};

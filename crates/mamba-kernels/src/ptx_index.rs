@@ -576,6 +576,15 @@ pub(crate) static MODULES: &[PtxModule] = &[
     },
     PtxModule {
         target: "80",
+        ptx: include_str!("../ptx/loss_staged.sm80.ptx"),
+        entries: &[
+            ("void cross_entropy_staged<float>(float const*, int const*, float const*, float const*, float*, float*, long long, long long)", "_Z20cross_entropy_stagedIfEvPKfPKiS1_S1_PfPT_xx"),
+            ("void cross_entropy_staged<__nv_bfloat16>(float const*, int const*, float const*, float const*, float*, __nv_bfloat16*, long long, long long)", "_Z20cross_entropy_stagedI13__nv_bfloat16EvPKfPKiS2_S2_PfPT_xx"),
+            ("void cross_entropy_staged<__half>(float const*, int const*, float const*, float const*, float*, __half*, long long, long long)", "_Z20cross_entropy_stagedI6__halfEvPKfPKiS2_S2_PfPT_xx"),
+        ],
+    },
+    PtxModule {
+        target: "80",
         ptx: include_str!("../ptx/norm_rmsnorm.f32_narrow.sm80.ptx"),
         entries: &[
             ("void rms_norm_forward<float, float, 2, 1, true>(float const*, float const*, float const*, float*, float*, float*, float, long long, int)", "_Z16rms_norm_forwardIffLi2ELi1ELb1EEvPKfPKT_S1_PfPT0_S5_fxi"),

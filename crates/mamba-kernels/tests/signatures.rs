@@ -59,6 +59,7 @@ fn storage<T: Elem>(all: &mut Signatures) {
     all.template::<elementwise::ColumnSums<'_, T>>(t);
     all.template::<embedding::EmbeddingForward<'_, T>>(t);
     all.template::<scan::FoldStates<'_, T>>(t);
+    all.template::<loss::CrossEntropyStaged<'_, T>>(t);
     for vector in [false, true] {
         all.template::<loss::CrossEntropy<'_, T>>(format!("{t}, {vector}"));
         // (lanes, states of a lane)

@@ -2,4 +2,4 @@
 
 mod cross_entropy;
 
-pub use cross_entropy::{CrossEntropy, LossTotals, SumLoss};
+pub use cross_entropy::{CrossEntropy, CrossEntropyStaged, LossTotals, SumLoss};
