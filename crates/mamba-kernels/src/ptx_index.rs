@@ -150,12 +150,13 @@ pub(crate) static MODULES: &[PtxModule] = &[
         entries: &[
             ("embedding_count(unsigned int const*, int*, int)", "_Z15embedding_countPKjPii"),
             ("embedding_starts(int*, int)", "_Z16embedding_startsPii"),
-            ("embedding_sort(unsigned int const*, int const*, int*, int)", "_Z14embedding_sortPKjPKiPii"),
+            ("embedding_ranks(unsigned int const*, int*, int)", "_Z15embedding_ranksPKjPii"),
+            ("embedding_place(unsigned int const*, int const*, int const*, int*, int)", "_Z15embedding_placePKjPKiS2_Pii"),
             ("embedding_runs(unsigned int const*, int const*, float const*, float*, float*, int, long long)", "_Z14embedding_runsPKjPKiPKfPfS5_ix"),
             ("embedding_fold(unsigned int const*, int const*, float const*, float*, int, long long)", "_Z14embedding_foldPKjPKiPKfPfix"),
-            ("void embedding_forward<float>(float const*, unsigned int const*, float*, long long)", "_Z17embedding_forwardIfEvPKT_PKjPfx"),
-            ("void embedding_forward<__nv_bfloat16>(__nv_bfloat16 const*, unsigned int const*, float*, long long)", "_Z17embedding_forwardI13__nv_bfloat16EvPKT_PKjPfx"),
-            ("void embedding_forward<__half>(__half const*, unsigned int const*, float*, long long)", "_Z17embedding_forwardI6__halfEvPKT_PKjPfx"),
+            ("void embedding_forward<float>(float const*, unsigned int const*, float*, long long, int)", "_Z17embedding_forwardIfEvPKT_PKjPfxi"),
+            ("void embedding_forward<__nv_bfloat16>(__nv_bfloat16 const*, unsigned int const*, float*, long long, int)", "_Z17embedding_forwardI13__nv_bfloat16EvPKT_PKjPfxi"),
+            ("void embedding_forward<__half>(__half const*, unsigned int const*, float*, long long, int)", "_Z17embedding_forwardI6__halfEvPKT_PKjPfxi"),
         ],
     },
     PtxModule {

@@ -31,7 +31,8 @@ impl Signatures {
 fn plain(all: &mut Signatures) {
     all.plain::<embedding::Count<'_>>();
     all.plain::<embedding::Starts<'_>>();
-    all.plain::<embedding::Sort<'_>>();
+    all.plain::<embedding::Ranks<'_>>();
+    all.plain::<embedding::Place<'_>>();
     all.plain::<embedding::Runs<'_>>();
     all.plain::<embedding::Fold<'_>>();
     all.plain::<fold::FoldParts<'_>>();

@@ -19,7 +19,9 @@ pub fn trials() -> Vec<(String, Test)> {
     for columns in [40, 20_000] {
         all.push((format!("loss/nan_stays_in_its_row/{columns}"), Box::new(move |k| bad_rows(k, columns))));
     }
-    for size in [(1, 5, 3), (100, 7, 33), (1000, 256, 64), (5000, 3, 128), (4097, 50_000, 24)] {
+    for size in
+        [(1, 5, 3), (100, 7, 33), (1000, 256, 64), (5000, 3, 128), (4097, 50_000, 24), (2050, 300, 772)]
+    {
         all.push((format!("embedding/{size:?}"), Box::new(move |k| embedding(k, size))));
     }
     all
@@ -133,7 +135,7 @@ fn embedding(kernels: &Kernels, (tokens, rows, dim): (usize, usize, usize)) -> R
         ids: ids_view,
         out: out.view_mut(),
         dim: Val(dim as i64),
-        tokens,
+        tokens: Val(tokens as i32),
         marker,
     }
     .launch(kernels)
@@ -146,7 +148,7 @@ fn embedding(kernels: &Kernels, (tokens, rows, dim): (usize, usize, usize)) -> R
     for _ in 0..2 {
         let mut d_table = DeviceBuf::from_host(gpu, &old).map_err(up)?;
         let mut counts = DeviceBuf::<i32>::uninit(gpu, rows).map_err(up)?;
-        let mut sorted = DeviceBuf::<i32>::uninit(gpu, tokens).map_err(up)?;
+        let mut sorted = DeviceBuf::<i32>::uninit(gpu, 2 * tokens).map_err(up)?;
         let mut edges = poisoned::<f32>(gpu, EmbeddingBackward::edge_len(tokens, dim)).map_err(text)?;
         let call = EmbeddingBackward {
             ids: ids_view,

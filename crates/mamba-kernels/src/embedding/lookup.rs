@@ -8,6 +8,12 @@ use std::marker::PhantomData;
 const THREADS: u32 = 256;
 /// Sorted positions that one block sums.
 const RUN: usize = 32;
+/// Tokens of a block of the look-up.
+const TOKENS: usize = 4;
+/// Earlier tokens that a block of the ranking looks at.
+const WINDOW: usize = 1024;
+/// Most tokens of a gradient, bounded by the grid of the ranking.
+const MAX_TOKENS: usize = 65_535 * WINDOW;
 
 crate::kernel! {
     /// out`[t, :]` = table`[ids[t], :]`.
@@ -20,22 +26,22 @@ crate::kernel! {
         out: ViewMut<'a, f32>,
         /// Width of a row.
         dim: Val<i64>,
-    }
-    host: {
         /// Number of tokens.
-        tokens: usize,
+        tokens: Val<i32>,
     }
 }
 
 impl<W: Elem> Launch for EmbeddingForward<'_, W> {
     fn check(&self) -> Result<()> {
-        ensure(self.tokens < 1 << 31, Self::NAME, "tokens", self.tokens, "below 2^31")?;
-        need(Self::NAME, "ids", self.ids.len(), self.tokens)?;
-        need(Self::NAME, "out", self.out.len(), self.tokens * self.dim.0 as usize)
+        let tokens = self.tokens.0 as usize;
+        ensure(tokens < 1 << 31, Self::NAME, "tokens", tokens, "below 2^31")?;
+        need(Self::NAME, "ids", self.ids.len(), tokens)?;
+        need(Self::NAME, "out", self.out.len(), tokens * self.dim.0 as usize)
     }
 
     fn dims(&self) -> Dims {
-        Dims { grid: [self.tokens as u32, 1, 1], block: THREADS, shared: 0 }
+        let blocks = (self.tokens.0 as u32).div_ceil(TOKENS as u32);
+        Dims { grid: [blocks, 1, 1], block: THREADS, shared: 0 }
     }
 }
 
@@ -80,12 +86,42 @@ impl Launch for Starts<'_> {
 }
 
 crate::kernel! {
+    /// How many earlier tokens have the same id, added to `ranks`.
+    pub struct Ranks['a] = "embedding_ranks", |_this| ""; {
+        /// `[tokens]`.
+        ids: View<'a, u32>,
+        /// `[tokens]`.
+        ranks: ViewMut<'a, i32>,
+        /// Number of tokens.
+        tokens: Val<i32>,
+    }
+}
+
+impl Launch for Ranks<'_> {
+    fn check(&self) -> Result<()> {
+        let tokens = self.tokens.0 as usize;
+        ensure(tokens <= MAX_TOKENS, Self::NAME, "tokens", tokens, "at most 67,107,840")?;
+        need(Self::NAME, "ranks", self.ranks.len(), tokens)
+    }
+    fn dims(&self) -> Dims {
+        let tokens = self.tokens.0 as u32;
+        Dims {
+            grid: [tokens.div_ceil(THREADS), tokens.div_ceil(WINDOW as u32), 1],
+            block: THREADS,
+            shared: 0,
+        }
+    }
+}
+
+crate::kernel! {
     /// Stable sort of the tokens by id.
-    pub struct Sort['a] = "embedding_sort", |_this| ""; {
+    pub struct Place['a] = "embedding_place", |_this| ""; {
         /// `[tokens]`.
         ids: View<'a, u32>,
         /// `[rows]`.
         starts: View<'a, i32>,
+        /// `[tokens]`.
+        ranks: View<'a, i32>,
         /// `[tokens]`.
         sorted: ViewMut<'a, i32>,
         /// Number of tokens.
@@ -93,13 +129,25 @@ crate::kernel! {
     }
 }
 
-impl Launch for Sort<'_> {
+impl Launch for Place<'_> {
     fn check(&self) -> Result<()> {
+        need(Self::NAME, "ranks", self.ranks.len(), self.tokens.0 as usize)?;
         need(Self::NAME, "sorted", self.sorted.len(), self.tokens.0 as usize)
     }
     fn dims(&self) -> Dims {
         Dims { grid: [(self.tokens.0 as u32).div_ceil(THREADS), 1, 1], block: THREADS, shared: 0 }
     }
+}
+
+/// Blocks over runs of sorted positions and columns.
+fn run_dims(tokens: i32, dim: i64) -> Dims {
+    let columns = (dim as u64).div_ceil(u64::from(THREADS)) as u32;
+    Dims { grid: [(tokens as u32).div_ceil(RUN as u32), columns, 1], block: THREADS, shared: 0 }
+}
+
+/// The grid's second axis is short.
+fn check_dim(kernel: &'static str, dim: i64) -> Result<()> {
+    ensure((1..=1 << 23).contains(&dim), kernel, "dim", dim as usize, "1 to 2^23")
 }
 
 crate::kernel! {
@@ -124,12 +172,13 @@ crate::kernel! {
 
 impl Launch for Runs<'_> {
     fn check(&self) -> Result<()> {
+        check_dim(Self::NAME, self.dim.0)?;
         let (tokens, dim) = (self.tokens.0 as usize, self.dim.0 as usize);
         need(Self::NAME, "d_out", self.d_out.len(), tokens * dim)?;
         need(Self::NAME, "edges", self.edges.len(), tokens.div_ceil(RUN) * 2 * dim)
     }
     fn dims(&self) -> Dims {
-        Dims { grid: [(self.tokens.0 as u32).div_ceil(RUN as u32), 1, 1], block: THREADS, shared: 0 }
+        run_dims(self.tokens.0, self.dim.0)
     }
 }
 
@@ -161,7 +210,7 @@ impl Launch for Fold<'_> {
         )
     }
     fn dims(&self) -> Dims {
-        Dims { grid: [(self.tokens.0 as u32).div_ceil(RUN as u32), 1, 1], block: THREADS, shared: 0 }
+        run_dims(self.tokens.0, self.dim.0)
     }
 }
 
@@ -176,7 +225,7 @@ pub struct EmbeddingBackward<'a> {
     pub d_table: ViewMut<'a, f32>,
     /// Scratch `[rows]`.
     pub counts: ViewMut<'a, i32>,
-    /// Scratch `[tokens]`.
+    /// Scratch `[2 · tokens]`.
     pub sorted: ViewMut<'a, i32>,
     /// Scratch of [`EmbeddingBackward::edge_len`] elements.
     pub edges: ViewMut<'a, f32>,
@@ -190,7 +239,7 @@ impl EmbeddingBackward<'_> {
         tokens.div_ceil(RUN) * 2 * dim
     }
 
-    /// Starts the five kernels.
+    /// Starts the six kernels.
     ///
     /// # Errors
     /// [`KernelError::Length`](crate::KernelError::Length), [`KernelError::Size`](crate::KernelError::Size), those of
@@ -202,12 +251,17 @@ impl EmbeddingBackward<'_> {
         need("embedding_backward", "d_table", self.d_table.len(), rows * self.dim)?;
         let (count, dim, marker) = (Val(tokens as i32), Val(self.dim as i64), PhantomData);
         let ids = self.ids;
-        self.counts.fill_bytes(0, kernels.gpu().compute())?;
+        need("embedding_backward", "sorted", self.sorted.len(), 2 * tokens)?;
+        let stream = kernels.gpu().compute();
+        let (mut ranks, mut sorted) = self.sorted.split_at(tokens)?;
+        self.counts.fill_bytes(0, stream)?;
+        ranks.fill_bytes(0, stream)?;
         Count { ids, counts: self.counts.reborrow(), tokens: count, marker }.launch(kernels)?;
+        Ranks { ids, ranks: ranks.reborrow(), tokens: count, marker }.launch(kernels)?;
         Starts { counts: self.counts.reborrow(), rows: Val(rows as i32), marker }.launch(kernels)?;
-        let starts = self.counts.as_view();
-        Sort { ids, starts, sorted: self.sorted.reborrow(), tokens: count, marker }.launch(kernels)?;
-        let sorted = self.sorted.as_view();
+        let (starts, ranks) = (self.counts.as_view(), ranks.as_view());
+        Place { ids, starts, ranks, sorted: sorted.reborrow(), tokens: count, marker }.launch(kernels)?;
+        let sorted = sorted.as_view();
         let (d_table, edges) = (self.d_table.reborrow(), self.edges.reborrow());
         Runs { ids, sorted, d_out: self.d_out, d_table, edges, tokens: count, dim, marker }
             .launch(kernels)?;

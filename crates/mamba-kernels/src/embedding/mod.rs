@@ -2,4 +2,4 @@
 
 mod lookup;
 
-pub use lookup::{Count, EmbeddingBackward, EmbeddingForward, Fold, Runs, Sort, Starts};
+pub use lookup::{Count, EmbeddingBackward, EmbeddingForward, Fold, Place, Ranks, Runs, Starts};

@@ -135,7 +135,7 @@ pub fn embedding(bench: &mut Bench) -> Result<()> {
     let mut out = DeviceBuf::<f32>::zeros(&gpu, cells)?;
     let mut d_table = DeviceBuf::<f32>::zeros(&gpu, VOCAB * D_MODEL)?;
     let mut counts = DeviceBuf::<i32>::zeros(&gpu, VOCAB)?;
-    let mut sorted = DeviceBuf::<i32>::zeros(&gpu, TOKENS)?;
+    let mut sorted = DeviceBuf::<i32>::zeros(&gpu, 2 * TOKENS)?;
     let mut edges = DeviceBuf::<f32>::zeros(&gpu, EmbeddingBackward::edge_len(TOKENS, D_MODEL))?;
     let even = |i: usize| (i * 7919 % VOCAB) as u32;
     let skewed = |i: usize| (VOCAB as f64).powf((i * 7919 % TOKENS) as f64 / TOKENS as f64) as u32 - 1;
@@ -152,7 +152,7 @@ pub fn embedding(bench: &mut Bench) -> Result<()> {
                 ids: ids.view(),
                 out: out.view_mut(),
                 dim: Val(D_MODEL as i64),
-                tokens: TOKENS,
+                tokens: Val(TOKENS as i32),
                 marker: PhantomData,
             };
             call.launch(kernels)
