@@ -269,7 +269,8 @@ mod tests {
     #[test]
     fn a_small_share_of_a_short_text_stays_small() {
         let (train, held) = split(11_600, 0.001);
-        assert_eq!((train.as_slice(), held.as_slice()), (&[0..11_588][..], &[11_588..11_600][..]));
+        assert_eq!((train.len(), held.len()), (1, 1));
+        assert_eq!((train[0].clone(), held[0].clone()), (0..11_588, 11_588..11_600));
     }
 
     #[test]
