@@ -3,50 +3,10 @@
 
 use mamba_model::cpu::{CpuModel, CpuOptions};
 use mamba_model::oracle::Oracle;
-use mamba_model::{ModelInput, ParamTable, RecurrentState};
+use mamba_model::{ModelInput, RecurrentState};
 use mamba_tests::golden::Case;
-use mamba_tests::golden_model::{CASES, Sizes, own_name, tensor_kind, weights_of};
+use mamba_tests::golden_model::{CASES, Outcome, weights_of, window};
 use mamba_tests::tolerance::{Checks, Route};
-
-/// Window `index` of a golden backbone, input and upstream gradient.
-fn window<'a, T>(all: (&'a [T], &'a [T]), sizes: &Sizes, index: usize) -> (&'a [T], &'a [T]) {
-    let (input, temporal) = (sizes.input_len(), sizes.temporal_len());
-    (&all.0[index * input..][..input], &all.1[index * temporal..][..temporal])
-}
-
-/// What a window gives.
-struct Outcome<'a, T> {
-    temporal: &'a [T],
-    conv: &'a [T],
-    ssm: &'a [T],
-    d_input: &'a [T],
-    grads: &'a [T],
-}
-
-impl<T: Copy + Into<f64>> Outcome<'_, T> {
-    fn check(&self, checks: &mut Checks, case: &Case, table: &ParamTable, index: usize) {
-        let pairs = [
-            ("temporal", self.temporal),
-            ("conv_state_out", self.conv),
-            ("ssm_state_out", self.ssm),
-            ("d_input", self.d_input),
-        ];
-        for (name, got) in pairs {
-            case.check(checks, &format!("tbptt/{name}"), &format!("tbptt/{index}/{name}"), got);
-        }
-        let mut compared = 0;
-        for golden in case.names().filter_map(|n| n.strip_prefix(&format!("tbptt/{index}/grad/"))) {
-            let span = table.get(&own_name(golden)).unwrap().span;
-            let quantity = format!("tbptt/grad/{}", tensor_kind(golden));
-            case.check(checks, &quantity, &format!("tbptt/{index}/grad/{golden}"), span.of(self.grads));
-            compared += 1;
-        }
-        // The gradients of one window are left out where the file would be large.
-        let left_out = case.name.ends_with("backbone_04") && index == 1;
-        let tensors = case.names().filter(|n| n.starts_with("param/")).count();
-        assert_eq!(compared, if left_out { 0 } else { tensors }, "{} window {index}", case.name);
-    }
-}
 
 #[test]
 fn oracle_follows_the_golden_windows() {
@@ -70,7 +30,7 @@ fn oracle_follows_the_golden_windows() {
                 d_input: &grads.input,
                 grads: &grads.params,
             };
-            outcome.check(&mut checks, &case, oracle.table(), index);
+            outcome.check(&mut checks, "tbptt", &case, oracle.table(), index);
             (conv, ssm) = (trace.conv_state, trace.ssm_state);
         }
     }
@@ -100,7 +60,7 @@ fn engine_follows_the_golden_windows() {
                 d_input: &d_input,
                 grads: &grads,
             };
-            outcome.check(&mut checks, &case, weights.table(), index);
+            outcome.check(&mut checks, "tbptt", &case, weights.table(), index);
         }
     }
     checks.finish();

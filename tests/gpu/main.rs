@@ -4,6 +4,7 @@
 mod device;
 mod kernels;
 mod support;
+mod trainer;
 
 use libtest_mimic::{Arguments, Trial};
 use mamba_cuda::Gpu;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     }
     let kernels = gpu.ok().as_ref().map(Kernels::new);
     let mut trials: Vec<Trial> = Vec::new();
-    for (name, test) in device::trials().into_iter().chain(kernels::trials()) {
+    for (name, test) in device::trials().into_iter().chain(kernels::trials()).chain(trainer::trials()) {
         let kernels = kernels.clone();
         let ignored = kernels.is_none();
         let run = move || match &kernels {

@@ -10,6 +10,7 @@ use std::path::Path;
 const F32_ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 
 /// One case: its sizes and options, and its tensors widened to f64.
+#[derive(Debug)]
 pub struct Case {
     /// The file's name below `golden`.
     pub name: String,

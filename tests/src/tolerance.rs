@@ -12,6 +12,14 @@ pub enum Route {
     Oracle,
     /// The f32 engine of the CPU.
     Cpu,
+    /// A GPU in exact f32.
+    GpuF32,
+    /// A GPU in f32 storage with TF32 products.
+    GpuTf32,
+    /// A GPU in bf16.
+    GpuBf16,
+    /// A GPU in f16.
+    GpuF16,
 }
 
 /// One line of the table.
@@ -31,7 +39,7 @@ const fn row(quantity: &'static str, route: Route, measured: f64, bound: f64) ->
     Bound { quantity, route, measured, bound }
 }
 
-use Route::{Cpu, Oracle};
+use Route::{Cpu, GpuBf16, GpuF16, GpuF32, GpuTf32, Oracle};
 
 /// The table.
 pub const TABLE: &[Bound] = &[
@@ -113,6 +121,18 @@ pub const TABLE: &[Bound] = &[
     row("sweep/lm/logits", Cpu, 2.8e-7, 1e-6),
     row("sweep/lm/loss", Cpu, 1.4e-8, 5e-8),
     row("sweep/lm/grad", Cpu, 1.1e-6, 4e-6),
+    row("tbptt", GpuF32, 2.5e-06, 1e-5),
+    row("lm", GpuF32, 2.5e-06, 1e-5),
+    row("sweep", GpuF32, 2.5e-06, 1e-5),
+    row("tbptt", GpuTf32, 0.0025, 1e-2),
+    row("lm", GpuTf32, 0.0025, 1e-2),
+    row("sweep", GpuTf32, 0.0025, 1e-2),
+    row("tbptt", GpuBf16, 0.025, 1e-1),
+    row("lm", GpuBf16, 0.025, 1e-1),
+    row("sweep", GpuBf16, 0.025, 1e-1),
+    row("tbptt", GpuF16, 0.005, 2e-2),
+    row("lm", GpuF16, 0.005, 2e-2),
+    row("sweep", GpuF16, 0.005, 2e-2),
 ];
 
 /// Limits that the golden data suggest for f32 with f32 accumulation: ten times what a plain f32 run showed.

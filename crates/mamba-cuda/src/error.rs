@@ -58,6 +58,38 @@ pub enum CudaError {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// cuBLASLt is not on this machine.
+    #[error(
+        "libcublasLt was not found: install it (CUDA 13 toolkit, or `pip install nvidia-cublas` and its `lib` folder \
+         in LD_LIBRARY_PATH), or choose the deterministic products"
+    )]
+    NoBlasLt,
+    /// A call of cuBLASLt failed.
+    #[error("{call}: cuBLASLt status {status}")]
+    BlasLt {
+        /// What was tried.
+        call: &'static str,
+        /// The library's status.
+        status: String,
+    },
+    /// A product whose operand does not fit its sizes.
+    #[error("product {m}x{n}x{k}: `{operand}` holds {got} elements with rows {ld} apart, {need} are needed")]
+    BlasOperand {
+        /// Rows of the result.
+        m: usize,
+        /// Columns of the result.
+        n: usize,
+        /// Length of the sums.
+        k: usize,
+        /// Which operand.
+        operand: &'static str,
+        /// Elements between its rows.
+        ld: usize,
+        /// Elements it holds.
+        got: usize,
+        /// Elements needed.
+        need: usize,
+    },
     /// A range outside a buffer.
     #[error("elements {start}..{end} wanted of a device buffer of {len}")]
     Range {

@@ -5,7 +5,8 @@
 //!
 //! Code map: [`Gpu`] opens a device; [`DeviceBuf`], [`View`], [`ViewMut`] are its memory; [`PinnedUpload`],
 //! [`PinnedReadback`], [`Staging`] move data to and from the host; [`Module`], [`Function`], [`launch()`] run kernels;
-//! [`Capture`], [`Graph`] record a step and replay it; [`Event`], [`median_time`] take the time.
+//! [`Capture`], [`Graph`] record a step and replay it; [`Event`], [`median_time`] take the time; [`BlasLt`] multiplies
+//! with NVIDIA's library where that is installed.
 //!
 //! Rules: nothing here panics because of a device; a destructor's error is kept and returned by the next call; all
 //! sizes are in elements unless they are called bytes.
@@ -13,6 +14,7 @@
 // Every function of the driver is unsafe to call; each block says why it is sound.
 #![allow(unsafe_code)]
 
+mod blaslt;
 mod buf;
 mod driver;
 mod error;
@@ -25,6 +27,7 @@ mod staging;
 mod stream;
 mod tensor_map;
 
+pub use blaslt::{BlasElement, BlasLt, BlasMath, Operand, Product};
 pub use buf::{DeviceBuf, View, ViewMut};
 pub use error::{CudaError, Result};
 pub use gpu::{DeviceInfo, Gpu, devices};

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use mamba_cuda::MapElement;
+use mamba_cuda::{BlasElement, MapElement};
 
 /// A type that kernels take by value or point to.
 pub trait CppType: Pod {
@@ -19,7 +19,7 @@ cpp_types! {
 }
 
 /// Storage types of activations and weights: the whole of what differs by precision.
-pub trait Elem: CppType {
+pub trait Elem: CppType + BlasElement + Send + Sync {
     /// Name in messages and module variants.
     const NAME: &'static str;
     /// Type of the bulk tensor copies.

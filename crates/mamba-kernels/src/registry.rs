@@ -4,8 +4,8 @@ use crate::error::{KernelError, Result};
 use crate::kernel::Launch;
 use crate::ptx_index::MODULES;
 use mamba_cuda::{Function, Gpu, Module};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One PTX file.
@@ -32,7 +32,7 @@ pub fn entries() -> impl Iterator<Item = (&'static str, &'static str, &'static s
     MODULES.iter().flat_map(|m| m.entries.iter().map(|&(signature, symbol)| (signature, symbol, m.target)))
 }
 
-/// The kernels of one device. Modules are loaded when their first kernel is asked for. A clone shares them.
+/// The kernels of one device. Modules are loaded when their first kernel is asked for, once in a process.
 #[derive(Clone)]
 pub struct Kernels {
     gpu: Gpu,
@@ -45,10 +45,14 @@ struct Loaded {
     functions: HashMap<String, Function>,
 }
 
+/// What this process has loaded, by device. Kept to its end: a second trainer starts without the driver's compiler.
+static LOADED: Mutex<BTreeMap<usize, Arc<Mutex<Loaded>>>> = Mutex::new(BTreeMap::new());
+
 impl Kernels {
-    /// The kernels of `gpu`, none loaded yet.
+    /// The kernels of `gpu`, launched on its compute stream.
     pub fn new(gpu: &Gpu) -> Self {
-        Self { gpu: gpu.clone(), loaded: Arc::default() }
+        let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { gpu: gpu.clone(), loaded: all.entry(gpu.info().ordinal).or_default().clone() }
     }
 
     /// The device.

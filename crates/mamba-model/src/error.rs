@@ -1,3 +1,5 @@
+use mamba_cuda::CudaError;
+use mamba_kernels::KernelError;
 use std::path::PathBuf;
 
 /// Everything that can go wrong in this crate. Each variant names the field and the value, and its message
@@ -113,6 +115,15 @@ pub enum ModelError {
         #[source]
         source: std::io::Error,
     },
+    /// A kernel refused its arguments, or the GPU failed.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl From<CudaError> for ModelError {
+    fn from(error: CudaError) -> Self {
+        Self::Kernel(error.into())
+    }
 }
 
 /// Result with [`ModelError`].

@@ -6,13 +6,14 @@
 //! - [`input`], [`state`]: what goes into a forward pass and what is carried to the next;
 //! - [`files`]: safetensors, Hugging Face and state-spaces checkpoints in and out;
 //! - [`oracle`]: the model in f64, short and obvious, the truth of every test;
-//! - [`cpu`]: the fast f32 engine.
+//! - [`cpu`]: the fast f32 engine; [`cuda`]: the same on NVIDIA GPUs, in every precision.
 //!
 //! Conventions: row-major, tokens outermost (`[B, T, channels]`); linears are `[in, out]`; a backward pass adds to
 //! gradients and overwrites activations.
 
 pub mod config;
 pub mod cpu;
+pub mod cuda;
 mod error;
 pub mod files;
 pub mod input;

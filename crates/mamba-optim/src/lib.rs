@@ -18,6 +18,7 @@
 //! | [`adamw`] | the fused update |
 //! | [`tail`] | the order of it all: [`run_tail`], [`StepOutcome`] |
 //! | [`optimizer`] | [`Optimizer`]: all of it in one object |
+//! | [`cuda`] | [`DeviceTail`](cuda::DeviceTail): the same tail on a GPU, over the caller's device memory |
 //!
 //! # Invariants
 //!
@@ -30,6 +31,7 @@
 pub mod adamw;
 pub mod clip;
 pub mod config;
+pub mod cuda;
 mod error;
 pub mod grads;
 pub mod groups;

@@ -1,3 +1,5 @@
+use mamba_cuda::CudaError;
+use mamba_kernels::KernelError;
 use mamba_model::ModelError;
 use mamba_optim::OptimError;
 use std::path::PathBuf;
@@ -14,6 +16,9 @@ pub enum TrainerError {
     /// The optimizer refused a setting or a state.
     #[error(transparent)]
     Optim(#[from] OptimError),
+    /// The GPU failed. What it was doing is lost: build the trainer again and load the last state.
+    #[error(transparent)]
+    Device(#[from] KernelError),
     /// A device, precision or mode that this machine or engine does not have.
     #[error("{what} `{requested}` is not available here; available: {available}")]
     NotAvailable {
@@ -216,6 +221,12 @@ pub enum TrainerError {
         /// The other rank.
         other: usize,
     },
+}
+
+impl From<CudaError> for TrainerError {
+    fn from(error: CudaError) -> Self {
+        Self::Device(error.into())
+    }
 }
 
 /// Result with [`TrainerError`].

@@ -187,9 +187,12 @@ pub enum Device {
 }
 
 impl Device {
-    /// The best device of this machine.
+    /// The best device of this machine: its first GPU where there is a usable one, else the CPU.
     pub fn auto() -> Self {
-        Self::Cpu
+        match mamba_cuda::devices() {
+            Ok(devices) if !devices.is_empty() => Self::Cuda(0),
+            _ => Self::Cpu,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The CPU as an [`Engine`]: every call runs at once. A "graph" is the recorded list of operations, so capture and
 //! replay keep the contract that a device's graph keeps.
 
+use super::groups::{control_spans, param_groups};
 use super::{Arena, Engine, Op, Progress, Staged, StepValues, Wait};
 use crate::builder::EngineConfig;
 use crate::contract::TrainerContext;
@@ -10,8 +11,8 @@ use crate::metrics::{StepOpts, Verdict, WindowOutcome};
 use mamba_model::cpu::{CpuModel, CpuOptions};
 use mamba_model::{LossSums, ModelConfig, ModelInput, ParamTable, RecurrentState};
 use mamba_optim::{
-    AdamWConfig, AdamWState, ControlSpans, LossScaler, ParamGroups, ParamSpan, ScalerState, Schedule,
-    SkipCounter, StepOutcome, StepScalars, StridedSpan, TailArenas, run_tail,
+    AdamWConfig, AdamWState, ControlSpans, LossScaler, ParamGroups, ScalerState, Schedule, SkipCounter,
+    StepOutcome, StepScalars, TailArenas, run_tail,
 };
 use std::borrow::Cow;
 
@@ -177,12 +178,9 @@ impl Tail {
         reference_no_decay: bool,
         scaler: LossScaler,
     ) -> Result<Self> {
-        let len = table.arena_len();
-        let spans = table.iter().map(|p| ParamSpan::new(p.name.clone(), p.span.range(), p.decay)).collect();
-        let mut groups = ParamGroups::new(len, spans)?;
-        groups.set_reference_no_decay(reference_no_decay);
-        let control = ControlSpans::new(len, control_spans(table, model))?;
-        Ok(Self { groups, control, state: AdamWState::new(len), scaler })
+        let groups = param_groups(table, reference_no_decay)?;
+        let control = control_spans(table, model)?;
+        Ok(Self { groups, control, state: AdamWState::new(table.arena_len()), scaler })
     }
 }
 
@@ -209,21 +207,6 @@ fn thread_pool(threads: usize) -> Result<rayon::ThreadPool> {
         value: threads.to_string(),
         expected: "a number of threads that the system can start",
     })
-}
-
-/// The gradients of step size and decay: x_proj's dt columns, dt_proj weight and bias, A_log of every layer.
-fn control_spans(table: &ParamTable, model: &ModelConfig) -> Vec<StridedSpan> {
-    let c = &model.backbone;
-    let spans = table.layers.iter().flat_map(|layer| {
-        let dt = 0..c.dt_rank();
-        [
-            StridedSpan::columns(layer.x_proj.offset, c.d_inner(), c.x_proj_cols(), dt),
-            layer.dt_proj.range().into(),
-            layer.dt_bias.range().into(),
-            layer.a_log.range().into(),
-        ]
-    });
-    spans.collect()
 }
 
 impl HostBatch {

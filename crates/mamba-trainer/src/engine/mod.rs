@@ -9,6 +9,9 @@
 //! - Arguments have been checked: lengths, ranges, finiteness, order of calls. An error is the device's own.
 
 mod cpu;
+mod cuda;
+mod groups;
+mod readback;
 
 use crate::builder::EngineConfig;
 use crate::dist::DistContext;
@@ -158,17 +161,18 @@ pub(crate) trait Engine: Send {
 /// Builds the engine of a device.
 pub(crate) fn open(config: EngineConfig) -> Result<Box<dyn Engine>> {
     let EngineConfig { ctx, .. } = &config;
-    let unavailable = |what, requested: String, available: &str| {
-        Err(TrainerError::NotAvailable { what, requested, available: available.to_owned() })
-    };
     match ctx.device {
         Device::Cpu if ctx.dtype != WeightDtype::F32 => {
-            unavailable("dtype", ctx.dtype.to_string(), "f32 on the cpu")
+            Err(unavailable("dtype", ctx.dtype.to_string(), "f32 on the cpu"))
         }
         Device::Cpu if ctx.gemm_mode != GemmMode::Deterministic => {
-            unavailable("gemm mode", ctx.gemm_mode.to_string(), "deterministic on the cpu")
+            Err(unavailable("gemm mode", ctx.gemm_mode.to_string(), "deterministic on the cpu"))
         }
         Device::Cpu => Ok(Box::new(cpu::CpuEngine::new(config)?)),
-        Device::Cuda(_) => unavailable("device", ctx.device.to_string(), "cpu"),
+        Device::Cuda(ordinal) => cuda::open(config, ordinal),
     }
+}
+
+fn unavailable(what: &'static str, requested: String, available: impl Into<String>) -> TrainerError {
+    TrainerError::NotAvailable { what, requested, available: available.into() }
 }
