@@ -4,7 +4,12 @@
 use crate::tolerance::Checks;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
+
+/// The golden data: below the working folder of `cargo test`, and of an archive of the GPU tests.
+pub fn folder() -> PathBuf {
+    PathBuf::from("golden")
+}
 
 /// Half an ulp of f32, relative: what a reference stored as f32 may be off.
 const F32_ROUNDING: f64 = 1.0 / (1 << 24) as f64;
@@ -24,7 +29,7 @@ pub struct Case {
 impl Case {
     /// Reads `golden/{name}.json` and `.safetensors`; panics where they are absent or damaged.
     pub fn read(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
+        let path = folder().join(name);
         let json = std::fs::read(path.with_extension("json")).unwrap();
         let mut json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         let bytes = std::fs::read(path.with_extension("safetensors")).unwrap();

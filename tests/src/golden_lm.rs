@@ -1,17 +1,17 @@
 //! Golden language-model checkpoints and their batches.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::golden::Case;
+use crate::golden::{self, Case};
 use crate::tolerance::Checks;
 use mamba_model::MambaWeights;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The golden checkpoints, below `golden/lm`.
 pub const FOLDERS: [&str; 4] = ["hf_tied", "hf_untied", "ss_tied", "ss_cfg"];
 
 /// Where a checkpoint lies.
 pub fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/lm").join(name)
+    golden::folder().join("lm").join(name)
 }
 
 /// One batch of a checkpoint.

@@ -26,4 +26,4 @@ pub mod scan;
 pub use elem::{CppType, Elem};
 pub use error::{KernelError, Result};
 pub use kernel::{Arg, Kernel, Launch, Val, ensure, need};
-pub use registry::{Kernels, entries};
+pub use registry::{KernelTime, Kernels, entries};

@@ -3,10 +3,10 @@
 use crate::error::{KernelError, Result};
 use crate::kernel::Launch;
 use crate::ptx_index::MODULES;
-use mamba_cuda::{Function, Gpu, Module};
+use mamba_cuda::{Event, Function, Gpu, Module};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One PTX file.
 pub(crate) struct PtxModule {
@@ -43,6 +43,19 @@ pub struct Kernels {
 struct Loaded {
     modules: HashMap<usize, Module>,
     functions: HashMap<String, Function>,
+    /// Launches with the events around them, while they are timed.
+    timed: Option<Vec<(String, Event, Event)>>,
+}
+
+/// Device time of one kind of launch: the same kernel on the same grid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelTime {
+    /// Instantiation and grid.
+    pub name: String,
+    /// Launches.
+    pub count: usize,
+    /// Their device time in all, in microseconds.
+    pub microseconds: f64,
 }
 
 /// What this process has loaded, by device. Kept to its end: a second trainer starts without the driver's compiler.
@@ -81,16 +94,61 @@ impl Kernels {
         if dims.grid.contains(&0) {
             return Ok(());
         }
+        let begin = self.mark()?;
         // SAFETY: the signature was compared with the kernel's, the parameter sizes at load, and `check` compared the
         // buffers' lengths with the problem; the views borrow the buffers, whose release waits for the device.
         unsafe { mamba_cuda::launch(&function, dims, &mut call.params(), self.gpu.compute())? };
+        let (Some(begin), Some(end)) = (begin, self.mark()?) else { return Ok(()) };
+        let signature = call.signature();
+        let name = signature.split('(').next().unwrap_or_default().trim_start_matches("void ");
+        if let Some(timed) = &mut self.lock().timed {
+            timed.push((format!("{name} {:?}", dims.grid), begin, end));
+        }
         Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Loaded> {
+        // A panic while the lock was held leaves at worst a module less in the map.
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An event at this point of the stream, while launches are timed.
+    fn mark(&self) -> Result<Option<Event>> {
+        if self.lock().timed.is_none() {
+            return Ok(None);
+        }
+        let event = Event::new(self.gpu.compute())?;
+        event.record(self.gpu.compute())?;
+        Ok(Some(event))
+    }
+
+    /// From here on every launch on this device, in the whole process, is timed. Not for captures.
+    pub fn start_timing(&self) {
+        self.lock().timed = Some(Vec::new());
+    }
+
+    /// Ends the timing, waits for the launches and sums them up, most time first.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn stop_timing(&self) -> Result<Vec<KernelTime>> {
+        let timed = self.lock().timed.take().unwrap_or_default();
+        let mut sums: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+        for (name, begin, end) in timed {
+            end.synchronize()?;
+            let sum = sums.entry(name).or_default();
+            *sum = (sum.0 + 1, sum.1 + end.microseconds_since(&begin)?);
+        }
+        let times =
+            sums.into_iter().map(|(name, (count, microseconds))| KernelTime { name, count, microseconds });
+        let mut times: Vec<KernelTime> = times.collect();
+        times.sort_by(|a, b| b.microseconds.total_cmp(&a.microseconds));
+        Ok(times)
     }
 
     fn function<K: Launch>(&self, call: &K) -> Result<Function> {
         let signature = call.signature();
-        // A panic while the lock was held leaves at worst a module less in the map.
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.lock();
         if let Some(function) = loaded.functions.get(&signature) {
             return Ok(function.clone());
         }

@@ -1,5 +1,6 @@
 use mamba_model::rng::SplitMix64;
 use mamba_model::{IGNORE_INDEX, LmHeadConfig, MambaConfig, MambaWeights, ModelConfig};
+use mamba_optim::ScalerConfig;
 use mamba_trainer::{
     Backbone, Device, GemmMode, LanguageModel, LmTrainer, MambaTrainer, ModelKind, TokenBatch,
     TrainSessionCfg, Trainer, TrainerBuilder, WeightDtype,
@@ -36,7 +37,13 @@ impl Target {
 
     pub fn builder_of(&self, weights: MambaWeights) -> TrainerBuilder<Backbone> {
         let session = TrainSessionCfg::new(INPUT_DIM, BATCH, SEQ_LEN);
-        MambaTrainer::builder(weights, session).device(self.device).dtype(self.dtype).gemm_mode(self.mode)
+        let builder = MambaTrainer::builder(weights, session).device(self.device).dtype(self.dtype);
+        builder.gemm_mode(self.mode).scaler(Self::scaler())
+    }
+
+    /// A loss scale at which the cases' upstream gradients, of order 1, do not overflow in f16.
+    fn scaler() -> ScalerConfig {
+        ScalerConfig { init_scale: 256.0, ..ScalerConfig::default() }
     }
 
     pub fn backbone(&self) -> MambaTrainer {
@@ -50,7 +57,8 @@ impl Target {
     }
 
     pub fn lm_builder(&self, weights: MambaWeights) -> TrainerBuilder<LanguageModel> {
-        LmTrainer::builder(weights, BATCH, SEQ_LEN).device(self.device).dtype(self.dtype).gemm_mode(self.mode)
+        let builder = LmTrainer::builder(weights, BATCH, SEQ_LEN).device(self.device).dtype(self.dtype);
+        builder.gemm_mode(self.mode).scaler(Self::scaler())
     }
 
     pub fn lm(&self, tied: bool) -> LmTrainer {

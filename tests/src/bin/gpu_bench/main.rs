@@ -1,4 +1,4 @@
-//! Times the kernels at the shapes of a 130 M language model: `gpu_bench [filter]…`.
+//! Times the kernels at the shapes of a 130 M language model: `gpu_bench [filter]…`; whole steps: `gpu_bench step[/filter]…`.
 //!
 //! Each line: median µs over CUDA events, rate, floor and share of it. The floor is bytes over the bandwidth that a copy
 //! reaches in the same run, or operations over 790 TFLOP/s (bf16), 60 (f32), 3.7 T exponentials a second. Before each run
@@ -7,6 +7,7 @@
 mod memory;
 mod products;
 mod sequence;
+mod steps;
 
 use mamba_cuda::{DeviceBuf, Gpu, median_time};
 use mamba_kernels::optim::{GradSums, TailInputs, TailState, blocks};
@@ -133,8 +134,12 @@ fn random<T: Elem>(gpu: &Gpu, n: usize, size: f32) -> Result<DeviceBuf<T>> {
     Ok(DeviceBuf::from_host(gpu, &values)?)
 }
 
-fn run(gpu: &Gpu) -> Result<()> {
-    let mut bench = Bench::new(gpu, std::env::args().skip(1).collect())?;
+fn run(gpu: &Gpu) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let filters: Vec<String> = std::env::args().skip(1).collect();
+    if filters.iter().any(|f| f.starts_with("step")) {
+        return steps::run(gpu, &filters);
+    }
+    let mut bench = Bench::new(gpu, filters)?;
     memory::norm(&mut bench)?;
     products::projections(&mut bench)?;
     sequence::convolution(&mut bench)?;
@@ -142,7 +147,7 @@ fn run(gpu: &Gpu) -> Result<()> {
     memory::loss(&mut bench)?;
     memory::embedding(&mut bench)?;
     memory::elementwise(&mut bench)?;
-    memory::optimizer(&mut bench)
+    Ok(memory::optimizer(&mut bench)?)
 }
 
 fn main() -> ExitCode {
