@@ -16,11 +16,14 @@ pub fn gpu_test(root: &Path, archive: Option<&Path>) -> Result<Vec<String>, Task
     let tests = build(root, "gpu", &["test", "--no-run", "--test", "gpu"])?;
     let bench = build(root, "gpu_bench", &["build", "--bin", "gpu_bench"])?;
     let Some(folder) = archive else {
-        run(Command::new(&tests).env("MAMBA_GPU", "required"), "the GPU tests")?;
+        let mut command = Command::new(&tests);
+        command.current_dir(root.join("tests")).env("MAMBA_GPU", "required");
+        run(&mut command, "the GPU tests")?;
         return Ok(Vec::new());
     };
     fs::create_dir_all(folder).map_err(at(folder))?;
     let stripped = pack(&tests, &folder.join("gpu"))? && pack(&bench, &folder.join("gpu_bench"))?;
+    copy_folder(&root.join("tests/golden"), &folder.join("golden"))?;
     let script = folder.join("run.sh");
     fs::write(&script, RUN).map_err(at(&script))?;
     println!("{}: sh run.sh{}", folder.display(), if stripped { "" } else { " (not stripped)" });
@@ -30,6 +33,20 @@ pub fn gpu_test(root: &Path, archive: Option<&Path>) -> Result<Vec<String>, Task
 fn at(path: &Path) -> impl FnOnce(std::io::Error) -> TaskError {
     let path = path.to_owned();
     move |source| TaskError::File { path, source }
+}
+
+/// Copies the golden data, which lie in one level of folders or more.
+fn copy_folder(from: &Path, to: &Path) -> Result<(), TaskError> {
+    fs::create_dir_all(to).map_err(at(to))?;
+    for entry in fs::read_dir(from).map_err(at(from))? {
+        let entry = entry.map_err(at(from))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        match source.is_dir() {
+            true => copy_folder(&source, &target)?,
+            false => fs::copy(&source, &target).map(drop).map_err(at(&source))?,
+        }
+    }
+    Ok(())
 }
 
 /// Copies an executable; whether it could be stripped. Without `strip` it is larger and runs as well.
