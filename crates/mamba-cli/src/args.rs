@@ -273,7 +273,13 @@ pub struct GenerateArgs {
     /// Writes each piece as soon as it is known.
     #[arg(long)]
     pub stream: bool,
-    /// Threads [default: all cores].
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+    /// f32, tf32, bf16 or f16 [default: f32 on the CPU, bf16 on a GPU].
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<WeightDtype>,
+    /// Threads of the CPU [default: all cores].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 }
@@ -323,6 +329,9 @@ pub struct EvalArgs {
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: Device,
+    /// f32, tf32, bf16 or f16 [default: f32 on the CPU, bf16 on a GPU].
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<WeightDtype>,
     /// Threads of the CPU engine [default: all cores].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

@@ -31,7 +31,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     memory::check(model.config(), args.batch, args.seq_len, false, args.device)?;
     let mut builder = LmTrainer::builder(model, args.batch, args.seq_len)
         .device(args.device)
-        .dtype(default_dtype(args.device));
+        .dtype(args.dtype.unwrap_or(default_dtype(args.device)));
     if let Some(threads) = threads {
         builder = builder.threads(threads);
     }

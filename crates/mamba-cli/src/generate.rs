@@ -4,25 +4,25 @@ use crate::args::GenerateArgs;
 use crate::data::Codec;
 use crate::error::{CliError, Result, at_least_one};
 use crate::sampling::{Sampler, Sampling};
+use crate::train::settings::default_dtype;
 use crate::weights;
 use mamba_model::MambaWeights;
-use mamba_model::cpu::{CpuDecoder, CpuOptions};
+use mamba_trainer::Decoder;
 use std::io::Write;
 
 /// Draws token after token from a model.
 #[derive(Debug)]
 pub struct Generator {
-    decoder: CpuDecoder,
+    decoder: Decoder,
     sampler: Sampler,
     vocab_size: usize,
 }
 
 impl Generator {
-    /// A generator at the start of a sequence.
-    pub fn new(weights: &MambaWeights, threads: Option<usize>, sampler: Sampler) -> Result<Self> {
-        let options = CpuOptions { threads, ..CpuOptions::default() };
+    /// A generator that draws from `decoder`, which stands at the start of a sequence of a model of these weights.
+    pub fn new(weights: &MambaWeights, decoder: Decoder, sampler: Sampler) -> Self {
         let vocab_size = weights.config().lm.as_ref().map_or(0, |lm| lm.vocab_size);
-        Ok(Self { decoder: CpuDecoder::new(weights, 1, &options)?, sampler, vocab_size })
+        Self { decoder, sampler, vocab_size }
     }
 
     /// Goes on from a prompt of at least one token; `each` sees every new token as soon as it is drawn.
@@ -59,7 +59,9 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let vocab_size = model.config().lm.as_ref().map_or(0, |lm| lm.vocab_size);
     let codec = Codec::for_model(&args.model, args.tokenizer.as_deref(), vocab_size)?;
     let prompt = codec.encode(&args.prompt)?;
-    let mut generator = Generator::new(&model, args.threads, Sampler::new(sampling, s.seed))?;
+    let dtype = args.dtype.unwrap_or(default_dtype(args.device));
+    let decoder = Decoder::with_threads(&model, 1, args.device, dtype, args.threads)?;
+    let mut generator = Generator::new(&model, decoder, Sampler::new(sampling, s.seed));
     let mut out = std::io::stdout().lock();
     if args.stream {
         write(&mut out, args.prompt.as_bytes())?;

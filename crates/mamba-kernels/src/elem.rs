@@ -19,7 +19,7 @@ cpp_types! {
 }
 
 /// Storage types of activations and weights: the whole of what differs by precision.
-pub trait Elem: CppType + BlasElement + Send + Sync {
+pub trait Elem: CppType + BlasElement + std::fmt::Debug + Send + Sync {
     /// Name in messages and module variants.
     const NAME: &'static str;
     /// Type of the bulk tensor copies.

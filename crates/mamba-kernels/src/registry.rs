@@ -5,7 +5,7 @@ use crate::kernel::Launch;
 use crate::ptx_index::MODULES;
 use mamba_cuda::{Event, Function, Gpu, Module};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One PTX file.
@@ -37,6 +37,15 @@ pub fn entries() -> impl Iterator<Item = (&'static str, &'static str, &'static s
 pub struct Kernels {
     gpu: Gpu,
     loaded: Arc<Mutex<Loaded>>,
+    /// While kernels are only being looked up: those that were asked for. Of this handle and its clones alone.
+    wanted: Arc<Mutex<Option<Vec<Wanted>>>>,
+}
+
+/// A kernel to be loaded.
+struct Wanted {
+    signature: String,
+    parameter_bytes: Vec<usize>,
+    max_shared: usize,
 }
 
 #[derive(Default)]
@@ -65,7 +74,8 @@ impl Kernels {
     /// The kernels of `gpu`, launched on its compute stream.
     pub fn new(gpu: &Gpu) -> Self {
         let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { gpu: gpu.clone(), loaded: all.entry(gpu.info().ordinal).or_default().clone() }
+        let loaded = all.entry(gpu.info().ordinal).or_default().clone();
+        Self { gpu: gpu.clone(), loaded, wanted: Arc::default() }
     }
 
     /// The device.
@@ -78,18 +88,67 @@ impl Kernels {
         find(signature, self.gpu.info().capability).is_some()
     }
 
-    /// Loads the kernel of `call`, so that its first launch does not wait for the driver's compiler.
+    /// Loads every kernel that `work` would launch, several modules at a time: the driver compiles PTX that it has not
+    /// seen before, which takes up to a second a module. `work` launches nothing meanwhile; what else it enqueues runs.
     ///
     /// # Errors
-    /// [`KernelError::Missing`], those of the driver.
-    pub fn load<K: Launch>(&self, call: &K) -> Result<()> {
-        self.function(call).map(drop)
+    /// Those of `work`, [`KernelError::Missing`], those of the driver.
+    pub fn prepare<E: From<KernelError>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        *self.wanted() = Some(Vec::new());
+        let done = work();
+        let wanted = self.wanted().take().unwrap_or_default();
+        done?;
+        self.load_modules(&wanted)?;
+        for want in &wanted {
+            self.function(want)?;
+        }
+        Ok(())
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Option<Vec<Wanted>>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads the modules of these kernels on as many threads as there are cores.
+    fn load_modules(&self, wanted: &[Wanted]) -> Result<()> {
+        let capability = self.gpu.info().capability;
+        let found = wanted.iter().filter_map(|want| find(&want.signature, capability));
+        let mut missing: BTreeSet<usize> = found.map(|(index, _)| index).collect();
+        missing.retain(|index| !self.lock().modules.contains_key(index));
+        let queue: Mutex<Vec<usize>> = Mutex::new(missing.into_iter().collect());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let work = || -> Result<()> {
+            while let Some(index) = next() {
+                let module = Module::load(&self.gpu, MODULES[index].ptx)?;
+                self.lock().modules.entry(index).or_insert(module);
+            }
+            Ok(())
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.min(queue.lock().map_or(1, |q| q.len()));
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            // A thread that panicked loaded nothing; its kernels are loaded when they are looked up.
+            handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+        })
     }
 
     // The one launch of this crate.
     #[allow(unsafe_code)]
     pub(crate) fn start<K: Launch>(&self, call: &K) -> Result<()> {
-        let function = self.function(call)?;
+        let want = Wanted {
+            signature: call.signature(),
+            parameter_bytes: K::parameter_bytes(),
+            max_shared: call.max_shared(),
+        };
+        if let Some(wanted) = &mut *self.wanted() {
+            wanted.push(want);
+            return Ok(());
+        }
+        let function = self.function(&want)?;
         let dims = call.dims();
         if dims.grid.contains(&0) {
             return Ok(());
@@ -99,8 +158,7 @@ impl Kernels {
         // buffers' lengths with the problem; the views borrow the buffers, whose release waits for the device.
         unsafe { mamba_cuda::launch(&function, dims, &mut call.params(), self.gpu.compute())? };
         let (Some(begin), Some(end)) = (begin, self.mark()?) else { return Ok(()) };
-        let signature = call.signature();
-        let name = signature.split('(').next().unwrap_or_default().trim_start_matches("void ");
+        let name = want.signature.split('(').next().unwrap_or_default().trim_start_matches("void ");
         if let Some(timed) = &mut self.lock().timed {
             timed.push((format!("{name} {:?}", dims.grid), begin, end));
         }
@@ -146,22 +204,23 @@ impl Kernels {
         Ok(times)
     }
 
-    fn function<K: Launch>(&self, call: &K) -> Result<Function> {
-        let signature = call.signature();
+    fn function(&self, want: &Wanted) -> Result<Function> {
+        let Wanted { signature, parameter_bytes, max_shared } = want;
         let mut loaded = self.lock();
-        if let Some(function) = loaded.functions.get(&signature) {
+        if let Some(function) = loaded.functions.get(signature) {
             return Ok(function.clone());
         }
         let capability = self.gpu.info().capability;
-        let Some((index, symbol)) = find(&signature, capability) else {
-            return Err(KernelError::Missing { signature, major: capability.0, minor: capability.1 });
+        let Some((index, symbol)) = find(signature, capability) else {
+            let (major, minor) = capability;
+            return Err(KernelError::Missing { signature: signature.clone(), major, minor });
         };
         let module = match loaded.modules.entry(index) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(slot) => slot.insert(Module::load(&self.gpu, MODULES[index].ptx)?),
         };
-        let function = module.function(symbol, &K::parameter_bytes(), call.max_shared())?;
-        loaded.functions.insert(signature, function.clone());
+        let function = module.function(symbol, parameter_bytes, *max_shared)?;
+        loaded.functions.insert(signature.clone(), function.clone());
         Ok(function)
     }
 }

@@ -31,7 +31,8 @@
 //! | `trainer`, `lm` | the public calls |
 //! | `contract` | the state machine: pending forwards, windows, options, errors |
 //! | `step`, `capture` | the order of a step, once; recording it |
-//! | `engine` | what a device must be able to do, and the CPU doing it |
+//! | `engine` | what a device must be able to do; the CPU and GPUs doing it |
+//! | `decoder` | inference, token by token |
 //! | `metrics` | options of a step and what it reports |
 //! | `snapshot`, `state` | reading and replacing a trainer's state; the training-state file |
 //! | `dist` | groups of ranks |
@@ -50,6 +51,7 @@
 mod builder;
 mod capture;
 mod contract;
+mod decoder;
 mod dist;
 mod engine;
 mod error;
@@ -63,6 +65,7 @@ mod trainer;
 
 pub use builder::TrainerBuilder;
 pub use contract::TrainerContext;
+pub use decoder::Decoder;
 pub use dist::DistContext;
 pub use error::{Result, TrainerError};
 pub use lm::{LanguageModel, LmTrainer, TokenBatch};

@@ -1,5 +1,6 @@
 //! Whole trainers on the device, in every precision.
 
+mod decode;
 mod golden;
 mod lifetime;
 mod planted;
@@ -37,5 +38,6 @@ pub fn trials() -> Vec<(String, Test)> {
     all.extend(planted::trials());
     all.extend(routes::trials());
     all.extend(lifetime::trials());
+    all.extend(decode::trials());
     all
 }

@@ -11,7 +11,7 @@ use crate::run_folder::{Metrics, Record, RunConfig, RunFolder, Summary};
 use crate::sampling::{Sampler, Sampling};
 use crate::tensorboard::EventWriter;
 use crate::weights;
-use mamba_trainer::{Device, LmStepMetrics, LmTrainer, LossSums, Verdict};
+use mamba_trainer::{Decoder, Device, LmStepMetrics, LmTrainer, LossSums, Verdict};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -335,7 +335,10 @@ impl<'a> Session<'a> {
             None => self.corpus.validation_prompt(PROMPT_TOKENS),
         };
         let sampler = Sampler::new(Sampling::new(0.7, None, Some(0.95))?, seed);
-        let mut writer = generate::Generator::new(&self.trainer.weights()?, None, sampler)?;
+        let weights = self.trainer.weights()?;
+        let ctx = self.trainer.ctx();
+        let decoder = Decoder::new(&weights, 1, ctx.device, ctx.dtype)?;
+        let mut writer = generate::Generator::new(&weights, decoder, sampler);
         print_line("sample                 (the first part is the prompt)");
         let ids = writer.run(&prompt, sample_tokens, |_| Ok(()))?;
         let text = [prompt, ids].concat();

@@ -6,6 +6,17 @@ use mamba_kernels::loss::LossTotals;
 use mamba_kernels::norm::parts;
 use mamba_kernels::{Elem, Result};
 
+/// What a forward pass keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All that the backward pass reads.
+    Everything,
+    /// The residual stream in front of each block; the rest is computed again.
+    Residuals,
+    /// Nothing: no backward pass follows.
+    Nothing,
+}
+
 /// What a block keeps for its backward pass. M = tokens.
 #[derive(Debug)]
 pub(super) struct Layer<T: Elem> {
@@ -21,15 +32,16 @@ pub(super) struct Layer<T: Elem> {
     pub q: DeviceBuf<T>,
     /// `[M, d_inner]`, Δ before bias and softplus.
     pub raw: DeviceBuf<T>,
-    /// The scan's saved states.
-    pub saved: DeviceBuf<f32>,
+    /// The scan's saved states; absent where no backward pass follows.
+    pub saved: Option<DeviceBuf<f32>>,
     /// `[M, d_inner]`, the scan's gated output.
     pub gated: DeviceBuf<T>,
 }
 
 impl<T: Elem> Layer<T> {
-    pub fn new(gpu: &Gpu, s: &Sizes) -> Result<Self> {
+    pub fn new(gpu: &Gpu, s: &Sizes, keep: Keep) -> Result<Self> {
         let bulk = |cols: usize| DeviceBuf::uninit(gpu, s.tokens * cols);
+        let saved = s.scan().saved_len();
         Ok(Self {
             rstd: DeviceBuf::uninit(gpu, s.tokens)?,
             normed: bulk(s.d_model)?,
@@ -37,7 +49,7 @@ impl<T: Elem> Layer<T> {
             u: bulk(s.d_inner)?,
             q: bulk(s.x_cols)?,
             raw: bulk(s.d_inner)?,
-            saved: DeviceBuf::uninit(gpu, s.scan().saved_len())?,
+            saved: if keep == Keep::Nothing { None } else { Some(DeviceBuf::uninit(gpu, saved)?) },
             gated: bulk(s.d_inner)?,
         })
     }
@@ -63,16 +75,16 @@ pub(super) struct Activations<T: Elem> {
 }
 
 impl<T: Elem> Activations<T> {
-    pub fn new(gpu: &Gpu, s: &Sizes, recompute: bool, projected: bool) -> Result<Self> {
+    pub fn new(gpu: &Gpu, s: &Sizes, keep: Keep, projected: bool) -> Result<Self> {
         let stream = s.tokens * s.d_model;
-        let layers = if recompute { 1 } else { s.layers };
+        let layers = if keep == Keep::Everything { s.layers } else { 1 };
         let lm = s.vocab_rows > 0;
         let halves = size_of::<T>() != size_of::<f32>();
         let optional = |wanted: bool, len| -> Result<Option<DeviceBuf<T>>> {
             Ok(if wanted { Some(DeviceBuf::uninit(gpu, len)?) } else { None })
         };
         Ok(Self {
-            layers: (0..layers).map(|_| Layer::new(gpu, s)).collect::<Result<_>>()?,
+            layers: (0..layers).map(|_| Layer::new(gpu, s, keep)).collect::<Result<_>>()?,
             residuals: (0..=s.layers).map(|_| Ok(DeviceBuf::uninit(gpu, stream)?)).collect::<Result<_>>()?,
             rstd: DeviceBuf::uninit(gpu, s.tokens)?,
             branch: DeviceBuf::uninit(gpu, stream)?,

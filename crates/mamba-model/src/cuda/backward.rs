@@ -100,6 +100,8 @@ impl<T: Elem> Block<'_, T> {
         let (partial_a, rest) = by_sequence.view_mut().split_at(rows * s.d_state)?;
         let (partial_d, partial_bias) = rest.split_at(rows)?;
         let gate = s.d_inner..d_xz.len();
+        let unsaved =
+            KernelError::Length { kernel: "model", argument: "saved", got: 0, need: s.scan().saved_len() };
         ScanBackward {
             u: layer.u.view(),
             raw: layer.raw.view(),
@@ -109,8 +111,8 @@ impl<T: Elem> Block<'_, T> {
             neg_a: self.neg_a,
             d: self.weights.keep(self.params.d)?,
             dt_bias: self.weights.keep(self.params.dt_bias)?,
-            reset: Some(self.reset),
-            saved: layer.saved.view(),
+            reset: self.reset,
+            saved: layer.saved.as_ref().ok_or(unsaved)?.view(),
             d_out: d_gated.view(),
             d_u: d_u[0].view_mut(),
             d_raw: d_raw.view_mut(),
@@ -207,7 +209,7 @@ impl<T: Elem> Block<'_, T> {
             x: layer.xz.view(),
             weight: self.weights.keep(self.params.conv_weight)?,
             bias: self.weights.keep_if(self.params.conv_bias)?,
-            reset: Some(self.reset),
+            reset: self.reset,
             state_in: self.entry.conv,
             d_out: d_u[0].view(),
             d_out2: Some(d_u[1].view()),

@@ -5,6 +5,31 @@ use crate::input::{ModelInput, check_len};
 use bytemuck::Pod;
 use mamba_cuda::{Gpu, Staging, View};
 
+/// A window's input on the device.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Input<'a> {
+    /// `[batch, seq_len, input_width]`.
+    Dense(View<'a, f32>),
+    /// `[batch, seq_len]`.
+    Ids(View<'a, u32>),
+}
+
+impl<'a> Input<'a> {
+    pub fn dense(&self) -> Result<View<'a, f32>> {
+        match self {
+            Self::Dense(view) => Ok(*view),
+            Self::Ids(_) => Err(absent("a dense input")),
+        }
+    }
+
+    pub fn ids(&self) -> Result<View<'a, u32>> {
+        match self {
+            Self::Ids(view) => Ok(*view),
+            Self::Dense(_) => Err(absent("a token input")),
+        }
+    }
+}
+
 /// What a step reads from the host. `stage_*` lets go of the caller's memory at once; [`DeviceBatch::commit`] moves what
 /// was staged to the fixed buffers that kernels and captured steps read.
 #[derive(Debug)]
@@ -124,12 +149,12 @@ impl DeviceBatch {
         Ok(())
     }
 
-    pub(super) fn dense(&self) -> Result<View<'_, f32>> {
-        self.dense.as_ref().map(Staging::view).ok_or_else(|| absent("input"))
-    }
-
-    pub(super) fn ids(&self) -> Result<View<'_, u32>> {
-        self.ids.as_ref().map(Staging::view).ok_or_else(|| absent("input_ids"))
+    pub(super) fn input(&self) -> Result<Input<'_>> {
+        match (&self.dense, &self.ids) {
+            (Some(dense), _) => Ok(Input::Dense(dense.view())),
+            (None, Some(ids)) => Ok(Input::Ids(ids.view())),
+            (None, None) => Err(absent("input")),
+        }
     }
 
     pub(super) fn upstream(&self) -> Result<View<'_, f32>> {

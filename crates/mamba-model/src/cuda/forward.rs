@@ -19,8 +19,8 @@ pub(super) struct Block<'a, T: Elem> {
     pub weights: Weights<'a, T>,
     /// A of this block, `[d_inner, d_state]`.
     pub neg_a: View<'a, f32>,
-    /// `[batch, seq_len]`.
-    pub reset: View<'a, u8>,
+    /// `[batch, seq_len]`; absent: all zeros.
+    pub reset: Option<View<'a, u8>>,
     pub entry: Entry<'a>,
 }
 
@@ -54,7 +54,7 @@ impl<T: Elem> Block<'_, T> {
             x: layer.xz.view(),
             weight: self.weights.keep(self.params.conv_weight)?,
             bias: self.weights.keep_if(self.params.conv_bias)?,
-            reset: Some(self.reset),
+            reset: self.reset,
             state_in: self.entry.conv,
             out: layer.u.view_mut(),
             state_out: exit.conv,
@@ -95,11 +95,11 @@ impl<T: Elem> Block<'_, T> {
             neg_a: self.neg_a,
             d: self.weights.keep(self.params.d)?,
             dt_bias: self.weights.keep(self.params.dt_bias)?,
-            reset: Some(self.reset),
+            reset: self.reset,
             h0: self.entry.ssm,
             out: layer.gated.view_mut(),
             h_last,
-            saved: Some(layer.saved.view_mut()),
+            saved: layer.saved.as_mut().map(DeviceBuf::view_mut),
             args: s.scan().args(),
             shape: s.scan(),
             marker: PhantomData,

@@ -14,14 +14,11 @@ use mamba_kernels::loss::{CrossEntropy, LossTotals, SumLoss};
 use mamba_kernels::{Elem, Kernels, Launch, Val};
 use std::marker::PhantomData;
 
-/// Embedding, head and loss of a language model.
-#[derive(Debug)]
-pub(super) struct Head<T: Elem> {
-    pub buffers: HeadBuffers<T>,
-    /// `[vocab_rows, d_model]`.
-    embedding: Span,
-    /// The same one where the head is tied.
-    head: Span,
+/// Embedding and head of a language model, both `[vocab_rows, d_model]`; the same tensor where they are tied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub embedding: Span,
+    pub head: Span,
 }
 
 /// Which sums a loss goes to.
@@ -31,8 +28,8 @@ pub(super) enum Totals {
     Evaluation = 1,
 }
 
-/// What a head reads.
-pub(super) struct HeadInputs<'a, T: Elem> {
+/// What a loss reads.
+pub(super) struct LossInputs<'a, T: Elem> {
     pub kernels: &'a Kernels,
     pub sizes: &'a Sizes,
     pub weights: Weights<'a, T>,
@@ -43,23 +40,19 @@ pub(super) struct HeadInputs<'a, T: Elem> {
     pub scale: View<'a, f32>,
 }
 
-impl<T: Elem> Head<T> {
-    pub fn new(gpu: &Gpu, sizes: &Sizes, embedding: Span, head: Option<Span>) -> Result<Self> {
-        Ok(Self { buffers: HeadBuffers::new(gpu, sizes)?, embedding, head: head.unwrap_or(embedding) })
-    }
-
+impl Head {
     /// The residual stream in front of the first block.
-    pub fn embed(
+    pub fn embed<T: Elem>(
         &self,
         kernels: &Kernels,
         sizes: &Sizes,
         weights: &Weights<'_, T>,
-        batch: &DeviceBatch,
+        ids: View<'_, u32>,
         out: &mut DeviceBuf<f32>,
     ) -> Result<()> {
         let call = EmbeddingForward {
             table: weights.bulk(self.embedding)?,
-            ids: batch.ids()?,
+            ids,
             out: out.view_mut(),
             dim: Val(sizes.d_model as i64),
             tokens: Val(sizes.tokens as i32),
@@ -68,20 +61,54 @@ impl<T: Elem> Head<T> {
         Ok(call.launch(kernels)?)
     }
 
+    /// Logits of every sequence's last token, `[batch, vocab_rows]`.
+    pub fn last_logits<T: Elem>(
+        &self,
+        products: &mut Products,
+        sizes: &Sizes,
+        weights: &Weights<'_, T>,
+        hidden: View<'_, T>,
+        out: &mut DeviceBuf<f32>,
+    ) -> Result<()> {
+        let Sizes { batch, seq_len, d_model, vocab_rows, .. } = *sizes;
+        let dense = Shape::dense(Layout::Nt, batch, vocab_rows, d_model);
+        Ok(products.run(Call {
+            shape: Shape { lda: seq_len * d_model, ..dense },
+            a: hidden.slice((seq_len - 1) * d_model..sizes.tokens * d_model)?,
+            b: weights.bulk(self.head)?,
+            bias: None,
+            c: out.view_mut(),
+            accumulate: false,
+        })?)
+    }
+}
+
+/// The loss of a language model.
+#[derive(Debug)]
+pub(super) struct Loss<T: Elem> {
+    head: Head,
+    pub buffers: HeadBuffers<T>,
+}
+
+impl<T: Elem> Loss<T> {
+    pub fn new(gpu: &Gpu, sizes: &Sizes, head: Head) -> Result<Self> {
+        Ok(Self { head, buffers: HeadBuffers::new(gpu, sizes)? })
+    }
+
     /// The embedding's gradient from that of the residual stream.
     pub fn embed_backward(
         &mut self,
         kernels: &Kernels,
         sizes: &Sizes,
-        batch: &DeviceBatch,
+        ids: View<'_, u32>,
         d_residual: &DeviceBuf<f32>,
         grads: &mut Grads<'_>,
     ) -> Result<()> {
         let HeadBuffers { counts, sorted, edges, .. } = &mut self.buffers;
         let call = EmbeddingBackward {
-            ids: batch.ids()?,
+            ids,
             d_out: d_residual.view(),
-            d_table: grad(grads, self.embedding)?,
+            d_table: grad(grads, self.head.embedding)?,
             counts: counts.view_mut(),
             sorted: sorted.view_mut(),
             edges: edges.view_mut(),
@@ -92,10 +119,10 @@ impl<T: Elem> Head<T> {
 
     /// Cross-entropy by chunks of tokens, added to `totals`; with `grads`, its gradients down to `d_hidden`, times the
     /// scale.
-    pub fn loss(
+    pub fn run(
         &mut self,
         products: &mut Products,
-        inputs: &HeadInputs<'_, T>,
+        inputs: &LossInputs<'_, T>,
         totals: Totals,
         mut grads: Option<&mut Grads<'_>>,
     ) -> Result<()> {
@@ -119,18 +146,18 @@ impl<T: Elem> Head<T> {
     fn chunk(
         &mut self,
         products: &mut Products,
-        inputs: &HeadInputs<'_, T>,
+        inputs: &LossInputs<'_, T>,
         (first, rows): (usize, usize),
         grads: Option<&mut Grads<'_>>,
     ) -> Result<()> {
-        let HeadInputs { kernels, sizes: s, weights, batch, hidden, scale } = inputs;
+        let LossInputs { kernels, sizes: s, weights, batch, hidden, scale } = inputs;
         let HeadBuffers { logits, d_logits, nll, d_hidden, .. } = &mut self.buffers;
         let (dm, vocab) = (s.d_model, s.vocab_rows);
         let hidden = hidden.slice(first * dm..(first + rows) * dm)?;
         products.run(Call {
             shape: Shape::dense(Layout::Nt, rows, vocab, dm),
             a: hidden,
-            b: weights.bulk(self.head)?,
+            b: weights.bulk(self.head.head)?,
             bias: None,
             c: logits.view_mut(),
             accumulate: false,
@@ -151,7 +178,7 @@ impl<T: Elem> Head<T> {
         products.run(Call {
             shape: Shape::dense(Layout::Nn, rows, dm, vocab),
             a: d_logits.view(),
-            b: weights.bulk(self.head)?,
+            b: weights.bulk(self.head.head)?,
             bias: None,
             c: d_hidden.view_mut().slice(first * dm..(first + rows) * dm)?,
             accumulate: false,
@@ -161,7 +188,7 @@ impl<T: Elem> Head<T> {
             a: d_logits.view(),
             b: hidden,
             bias: None,
-            c: grad(grads, self.head)?,
+            c: grad(grads, self.head.head)?,
             accumulate: true,
         })?)
     }

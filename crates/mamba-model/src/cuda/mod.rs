@@ -5,11 +5,12 @@
 //! after [`CudaModel::new`], so every call can be captured.
 //!
 //! Code map: `products` multiplies; `forward` and `backward` run one block; `head` is embedding, head and loss; `model`
-//! is their order.
+//! is their order; `decode` runs a trained model token by token.
 
 mod activations;
 mod backward;
 mod batch;
+mod decode;
 mod forward;
 mod head;
 mod model;
@@ -19,7 +20,8 @@ mod state;
 mod weights;
 
 pub use batch::DeviceBatch;
+pub use decode::CudaDecoder;
 pub use model::{CudaModel, CudaOptions};
 pub use products::Arithmetic;
 pub use state::DeviceState;
-pub use weights::Weights;
+pub use weights::{DeviceWeights, Weights};

@@ -1,8 +1,8 @@
-use super::activations::{Activations, Layer, Scratch};
+use super::activations::{Activations, Keep, Layer, Scratch};
 use super::backward::{ColumnGrad, Grads, NormGrad, grad, rounded};
-use super::batch::DeviceBatch;
+use super::batch::{DeviceBatch, Input};
 use super::forward::{Addition, Block, Entry, Exit, Norm};
-use super::head::{Head, HeadInputs, Totals};
+use super::head::{Head, Loss, LossInputs, Totals};
 use super::products::{Arithmetic, Call, Products};
 use super::sizes::Sizes;
 use super::state::DeviceState;
@@ -41,8 +41,14 @@ pub struct CudaModel<T: Elem> {
     plan: Plan,
     products: Products,
     acts: Activations<T>,
+    training: Option<Training<T>>,
+}
+
+/// What a model that trains has beside its activations.
+#[derive(Debug)]
+struct Training<T: Elem> {
     scratch: Scratch<T>,
-    head: Option<Head<T>>,
+    loss: Option<Loss<T>>,
 }
 
 /// What does not change.
@@ -51,15 +57,18 @@ struct Plan {
     kernels: Kernels,
     table: Arc<ParamTable>,
     sizes: Sizes,
+    /// Longest window.
+    max_seq_len: usize,
+    head: Option<Head>,
     eps: f32,
-    recompute: bool,
+    keep: Keep,
 }
 
 impl Plan {
     fn block<'a, T: Elem>(
         &'a self,
         weights: Weights<'a, T>,
-        batch: &'a DeviceBatch,
+        reset: Option<View<'a, u8>>,
         entry: Entry<'a>,
         index: usize,
     ) -> Result<Block<'a, T>> {
@@ -67,7 +76,7 @@ impl Plan {
         let len = s.d_inner * s.d_state;
         let start = index * len.next_multiple_of(GROUP);
         let neg_a = weights.neg_a.slice(start..start + len)?;
-        let (kernels, params, reset) = (&self.kernels, &self.table.layers[index], batch.reset());
+        let (kernels, params) = (&self.kernels, &self.table.layers[index]);
         Ok(Block { kernels, sizes: s, params, weights, neg_a, reset, entry })
     }
 }
@@ -84,25 +93,68 @@ impl<T: Elem> CudaModel<T> {
         seq_len: usize,
         options: &CudaOptions,
     ) -> Result<Self> {
-        let (gpu, table) = (kernels.gpu(), Arc::new(ParamTable::new(config)?));
+        let keep = if options.recompute { Keep::Residuals } else { Keep::Everything };
+        let mut model = Self::with(kernels, config, batch, seq_len, (options.arithmetic, keep))?;
+        let (gpu, sizes) = (kernels.gpu(), &model.plan.sizes);
+        let loss = match model.plan.head {
+            Some(head) => Some(Loss::new(gpu, sizes, head)?),
+            None => None,
+        };
+        let scratch = Scratch::new(gpu, sizes, options.input_gradient)?;
+        model.training = Some(Training { scratch, loss });
+        Ok(model)
+    }
+
+    /// A model that only runs forward, for windows of up to `seq_len` tokens a sequence.
+    ///
+    /// # Errors
+    /// As [`CudaModel::new`].
+    pub fn for_inference(
+        kernels: &Kernels,
+        config: &ModelConfig,
+        batch: usize,
+        seq_len: usize,
+        arithmetic: Arithmetic,
+    ) -> Result<Self> {
+        Self::with(kernels, config, batch, seq_len, (arithmetic, Keep::Nothing))
+    }
+
+    fn with(
+        kernels: &Kernels,
+        config: &ModelConfig,
+        batch: usize,
+        seq_len: usize,
+        (arithmetic, keep): (Arithmetic, Keep),
+    ) -> Result<Self> {
+        let table = Arc::new(ParamTable::new(config)?);
         let sizes = Sizes::new(config, batch, seq_len)?;
         let matrices = table.iter().filter_map(|p| match p.shape[..] {
             [rows, cols] => Some((rows, cols)),
             _ => None,
         });
-        let products = Products::new(kernels, options.arithmetic, matrices)?;
-        let head = match table.embedding {
-            Some(embedding) => Some(Head::new(gpu, &sizes, embedding, table.lm_head)?),
-            None => None,
-        };
-        let (eps, recompute) = (config.backbone.rms_norm_eps as f32, options.recompute);
-        Ok(Self {
-            acts: Activations::new(gpu, &sizes, recompute, table.input_proj.is_some())?,
-            scratch: Scratch::new(gpu, &sizes, options.input_gradient)?,
-            plan: Plan { kernels: kernels.clone(), table, sizes, eps, recompute },
-            products,
-            head,
-        })
+        let products = Products::new(kernels, arithmetic, matrices)?;
+        let acts = Activations::new(kernels.gpu(), &sizes, keep, table.input_proj.is_some())?;
+        let head = table.embedding.map(|embedding| {
+            let head = table.lm_head.unwrap_or(embedding);
+            Head { embedding, head }
+        });
+        let (kernels, eps) = (kernels.clone(), config.backbone.rms_norm_eps as f32);
+        let plan = Plan { kernels, table, sizes, max_seq_len: seq_len, head, eps, keep };
+        Ok(Self { plan, products, acts, training: None })
+    }
+
+    /// Changes the length of a window; only for a model that runs forward.
+    ///
+    /// # Errors
+    /// [`ModelError::Length`] past the length that the model was made for.
+    pub(super) fn set_seq_len(&mut self, seq_len: usize) -> Result<()> {
+        let Plan { sizes, max_seq_len, .. } = &mut self.plan;
+        if seq_len > *max_seq_len {
+            let layout = "[seq_len]";
+            return Err(ModelError::Length { name: "window", got: seq_len, expected: *max_seq_len, layout });
+        }
+        (sizes.seq_len, sizes.tokens) = (seq_len, sizes.batch * seq_len);
+        Ok(())
     }
 
     /// Enqueues the forward pass of the committed batch. `state` moves on; `None`: the window starts from the empty
@@ -116,10 +168,21 @@ impl<T: Elem> CudaModel<T> {
         batch: &DeviceBatch,
         mut state: Option<&mut DeviceState>,
     ) -> Result<()> {
-        self.first_residual(&weights, batch)?;
         if let Some(state) = &mut state {
             state.enter()?;
         }
+        self.run_forward(weights, batch.input()?, Some(batch.reset()), state)
+    }
+
+    /// [`forward`](Self::forward) of a window that the state has entered.
+    pub(super) fn run_forward(
+        &mut self,
+        weights: Weights<'_, T>,
+        input: Input<'_>,
+        reset: Option<View<'_, u8>>,
+        mut state: Option<&mut DeviceState>,
+    ) -> Result<()> {
+        self.first_residual(&weights, input)?;
         let layers = self.plan.sizes.layers;
         for index in 0..layers {
             self.norm(&weights, index, index > 0)?;
@@ -128,7 +191,7 @@ impl<T: Elem> CudaModel<T> {
                 None => Default::default(),
             };
             let Self { plan, products, acts: Activations { layers, branch, .. }, .. } = self;
-            let block = plan.block(weights, batch, entry, index)?;
+            let block = plan.block(weights, reset, entry, index)?;
             let slot = index % layers.len();
             block.inner(products, &mut layers[slot], exit)?;
             block.out(products, &layers[slot], branch)?;
@@ -137,18 +200,18 @@ impl<T: Elem> CudaModel<T> {
     }
 
     /// The input, projected or looked up, into the first residual.
-    fn first_residual(&mut self, weights: &Weights<'_, T>, batch: &DeviceBatch) -> Result<()> {
-        let Self { plan: Plan { kernels, table, sizes, .. }, products, acts, head, .. } = self;
+    fn first_residual(&mut self, weights: &Weights<'_, T>, from: Input<'_>) -> Result<()> {
+        let Self { plan: Plan { kernels, table, sizes, head, .. }, products, acts, .. } = self;
         let Activations { residuals, input, .. } = acts;
         if let Some(head) = head {
-            return head.embed(kernels, sizes, weights, batch, &mut residuals[0]);
+            return head.embed(kernels, sizes, weights, from.ids()?, &mut residuals[0]);
         }
         let Some((weight, bias)) = table.input_proj else {
-            return Ok(residuals[0].view_mut().copy_from(batch.dense()?, kernels.gpu().compute())?);
+            return Ok(residuals[0].view_mut().copy_from(from.dense()?, kernels.gpu().compute())?);
         };
         Ok(products.run(Call {
             shape: Shape::dense(Layout::Nn, sizes.tokens, sizes.d_model, sizes.input_width),
-            a: narrow(kernels, batch.dense()?, input)?,
+            a: narrow(kernels, from.dense()?, input)?,
             b: weights.bulk(weight)?,
             bias: Some(weights.keep(bias)?),
             c: residuals[0].view_mut(),
@@ -198,6 +261,13 @@ impl<T: Elem> CudaModel<T> {
         self.acts.temporal.as_ref().map(DeviceBuf::view).ok_or(missing)
     }
 
+    /// Enqueues the logits of every sequence's last token of the last forward pass, `[batch, vocab_rows]`.
+    pub(super) fn last_logits(&mut self, weights: &Weights<'_, T>, out: &mut DeviceBuf<f32>) -> Result<()> {
+        let Self { plan: Plan { sizes, head, .. }, products, acts, .. } = self;
+        let (Some(head), Some(hidden)) = (head, &acts.hidden) else { return Err(no_head()) };
+        head.last_logits(products, sizes, weights, hidden.view(), out)
+    }
+
     /// Enqueues the backward pass of the last forward pass, from the batch's upstream gradient. Adds to `grads`, the
     /// upstream gradient times `loss_scale`.
     ///
@@ -244,9 +314,9 @@ impl<T: Elem> CudaModel<T> {
         self.loss(weights, batch, loss_scale, Totals::Window, Some(&mut grads))?;
         self.final_norm_backward(&weights, &mut grads)?;
         self.blocks_backward(weights, batch, state, &mut grads)?;
-        let Self { plan: Plan { kernels, sizes, .. }, scratch, head, .. } = self;
-        let head = head.as_mut().ok_or_else(no_head)?;
-        head.embed_backward(kernels, sizes, batch, &scratch.d_residual, &mut grads)
+        let Self { plan: Plan { kernels, sizes, .. }, training, .. } = self;
+        let Some(Training { scratch, loss: Some(loss) }) = training else { return Err(no_head()) };
+        loss.embed_backward(kernels, sizes, batch.input()?.ids()?, &scratch.d_residual, &mut grads)
     }
 
     fn loss(
@@ -257,14 +327,17 @@ impl<T: Elem> CudaModel<T> {
         totals: Totals,
         grads: Option<&mut Grads<'_>>,
     ) -> Result<()> {
-        let Self { plan: Plan { kernels, sizes, .. }, products, acts, head, .. } = self;
-        let (Some(head), Some(hidden)) = (head, &acts.hidden) else { return Err(no_head()) };
-        let inputs = HeadInputs { kernels, sizes, weights, batch, hidden: hidden.view(), scale };
-        head.loss(products, &inputs, totals, grads)
+        let Self { plan: Plan { kernels, sizes, .. }, products, acts, training } = self;
+        let (Some(Training { loss: Some(loss), .. }), Some(hidden)) = (training, &acts.hidden) else {
+            return Err(no_head());
+        };
+        let inputs = LossInputs { kernels, sizes, weights, batch, hidden: hidden.view(), scale };
+        loss.run(products, &inputs, totals, grads)
     }
 
     fn final_norm_backward(&mut self, weights: &Weights<'_, T>, grads: &mut Grads<'_>) -> Result<()> {
-        let Self { plan: Plan { kernels, table, sizes, .. }, acts, scratch, head, .. } = self;
+        let Self { plan: Plan { kernels, table, sizes, .. }, acts, training, .. } = self;
+        let Training { scratch, loss } = training.as_mut().ok_or_else(no_training)?;
         let norm = NormGrad {
             weight: weights.keep(table.norm_f)?,
             span: table.norm_f,
@@ -274,9 +347,9 @@ impl<T: Elem> CudaModel<T> {
         };
         let Scratch { d_residual, d_branch, partial, .. } = scratch;
         let (into, partial) = ((d_residual, d_branch), partial.view_mut());
-        match (head, &acts.temporal) {
-            (Some(head), _) => {
-                norm.run(kernels, sizes, head.buffers.d_hidden.view(), into, partial, grads)?;
+        match (loss, &acts.temporal) {
+            (Some(loss), _) => {
+                norm.run(kernels, sizes, loss.buffers.d_hidden.view(), into, partial, grads)?;
             }
             (None, Some(d_temporal)) => norm.run(kernels, sizes, d_temporal.view(), into, partial, grads)?,
             (None, None) => return Err(no_backbone()),
@@ -291,18 +364,19 @@ impl<T: Elem> CudaModel<T> {
         state: &mut DeviceState,
         grads: &mut Grads<'_>,
     ) -> Result<()> {
-        let count = self.plan.sizes.layers;
+        let (count, reset) = (self.plan.sizes.layers, Some(batch.reset()));
         for index in (0..count).rev() {
             let (entry, _) = state.layer(index, count)?;
             // The last block's activations are still there.
-            if self.plan.recompute && index + 1 < count {
+            if self.plan.keep == Keep::Residuals && index + 1 < count {
                 self.norm(&weights, index, false)?;
                 let Self { plan, products, acts, .. } = self;
-                let block = plan.block(weights, batch, entry, index)?;
+                let block = plan.block(weights, reset, entry, index)?;
                 block.inner(products, &mut acts.layers[0], Exit::default())?;
             }
-            let Self { plan, products, acts: Activations { layers, residuals, .. }, scratch, .. } = self;
-            let block = plan.block(weights, batch, entry, index)?;
+            let Self { plan, products, acts: Activations { layers, residuals, .. }, training } = self;
+            let Training { scratch, .. } = training.as_mut().ok_or_else(no_training)?;
+            let block = plan.block(weights, reset, entry, index)?;
             let (layer, residual) = (&layers[index % layers.len()], residuals[index].view());
             block.backward(products, layer, residual, scratch, grads)?;
         }
@@ -317,13 +391,14 @@ impl<T: Elem> CudaModel<T> {
         loss_scale: View<'_, f32>,
         grads: &mut Grads<'_>,
     ) -> Result<()> {
-        let Self { plan: Plan { kernels, table, sizes: s, .. }, products, acts, scratch, .. } = self;
+        let Self { plan: Plan { kernels, table, sizes: s, .. }, products, acts, training } = self;
+        let Training { scratch, .. } = training.as_mut().ok_or_else(no_training)?;
         let Scratch { d_residual, d_branch, partial, d_input, .. } = scratch;
         let d_out = rounded(d_residual, d_branch)?;
         if let Some((weight, bias)) = table.input_proj {
             products.run(Call {
                 shape: Shape::dense(Layout::Tn, s.input_width, s.d_model, s.tokens),
-                a: narrowed(batch.dense()?, &acts.input)?,
+                a: narrowed(batch.input()?.dense()?, &acts.input)?,
                 b: d_out,
                 bias: None,
                 c: grad(grads, weight)?,
@@ -361,7 +436,8 @@ impl<T: Elem> CudaModel<T> {
     /// Gradient of the input of the last backward pass, `[batch, seq_len, input_width]`, without the loss scale; `None`
     /// where it was not asked for.
     pub fn input_gradient(&self) -> Option<View<'_, f32>> {
-        self.scratch.d_input.as_ref().map(|[_, plain]| plain.view())
+        let Training { scratch, .. } = self.training.as_ref()?;
+        scratch.d_input.as_ref().map(|[_, plain]| plain.view())
     }
 
     /// Forgets the window's loss sums.
@@ -369,15 +445,16 @@ impl<T: Elem> CudaModel<T> {
     /// # Errors
     /// Those of the driver.
     pub fn clear_loss(&mut self) -> Result<()> {
-        match &mut self.head {
-            Some(head) => head.clear(self.plan.kernels.gpu(), Totals::Window),
-            None => Ok(()),
+        match &mut self.training {
+            Some(Training { loss: Some(loss), .. }) => loss.clear(self.plan.kernels.gpu(), Totals::Window),
+            _ => Ok(()),
         }
     }
 
     /// The window's loss sums, one value on the device; `None` for a bare backbone.
     pub fn loss_totals(&self) -> Option<View<'_, LossTotals>> {
-        self.head.as_ref().map(|head| head.totals(Totals::Window).view())
+        let Training { loss, .. } = self.training.as_ref()?;
+        loss.as_ref().map(|loss| loss.totals(Totals::Window).view())
     }
 
     /// Replaces the window's loss sums: those of all ranks.
@@ -386,9 +463,9 @@ impl<T: Elem> CudaModel<T> {
     /// Those of the driver.
     pub fn set_loss_totals(&mut self, sums: &LossSums) -> Result<()> {
         let LossSums { nll, weight, tokens } = *sums;
-        let Some(head) = &mut self.head else { return Ok(()) };
+        let Some(Training { loss: Some(loss), .. }) = &mut self.training else { return Ok(()) };
         let stream = self.plan.kernels.gpu().compute();
-        let totals = &mut head.buffers.totals[Totals::Window as usize];
+        let totals = &mut loss.buffers.totals[Totals::Window as usize];
         Ok(totals.view_mut().write(&[LossTotals { nll, weight, tokens }], stream)?)
     }
 
@@ -398,19 +475,23 @@ impl<T: Elem> CudaModel<T> {
     /// [`ModelError::Unsupported`] for a bare backbone, those of the device.
     pub fn evaluate(&mut self, weights: Weights<'_, T>, batch: &DeviceBatch) -> Result<LossSums> {
         let gpu = self.plan.kernels.gpu().clone();
-        let head = self.head.as_mut().ok_or_else(no_head)?;
-        head.clear(&gpu, Totals::Evaluation)?;
+        let Some(Training { loss: Some(loss), .. }) = &mut self.training else { return Err(no_head()) };
+        loss.clear(&gpu, Totals::Evaluation)?;
         self.forward(weights, batch, None)?;
         // Without gradients the scale is not read.
         let unread = weights.master.slice(0..1)?;
         self.loss(weights, batch, unread, Totals::Evaluation, None)?;
-        let head = self.head.as_ref().ok_or_else(no_head)?;
-        let totals = head.totals(Totals::Evaluation).to_host(gpu.compute())?;
+        let Some(Training { loss: Some(loss), .. }) = &self.training else { return Err(no_head()) };
+        let totals = loss.totals(Totals::Evaluation).to_host(gpu.compute())?;
         Ok(totals.first().copied().unwrap_or_default().into())
     }
 }
 
-fn no_head() -> ModelError {
+fn no_training() -> ModelError {
+    ModelError::Unsupported { call: "backward", needs: "a model that trains", has: "one for inference" }
+}
+
+pub(super) fn no_head() -> ModelError {
     ModelError::Unsupported { call: "loss", needs: "a language model", has: "a bare backbone" }
 }
 

@@ -56,6 +56,13 @@ impl DeviceState {
         self.ssm.enter(&self.gpu)
     }
 
+    /// Starts a window without a copy: the buffers change places. Captured work stays with the places that it saw.
+    pub(super) fn swap(&mut self) {
+        for Pair { now, entry } in [&mut self.conv, &mut self.ssm] {
+            std::mem::swap(now, entry);
+        }
+    }
+
     /// What a layer starts from, and where it leaves what the next window starts from.
     pub(super) fn layer(&mut self, index: usize, layers: usize) -> Result<(Entry<'_>, Exit<'_>)> {
         let (entry_conv, exit_conv) = self.conv.layer(index, layers)?.unzip();

@@ -6,7 +6,7 @@ use super::{Arena, Engine, Op, Progress, Staged, StepValues, Wait, unavailable};
 use crate::builder::EngineConfig;
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
-use crate::session::{GemmMode, WeightDtype};
+use crate::session::{Device, GemmMode, WeightDtype};
 use half::{bf16, f16};
 use mamba_cuda::{BlasMath, Capture, DeviceBuf, Gpu, Graph, View};
 use mamba_kernels::gemm::Precision;
@@ -17,23 +17,30 @@ use mamba_optim::cuda::{DeviceArenas, DeviceTail, TailState};
 use mamba_optim::{ScalerState, Schedule, SkipCounter, StepScalars};
 use std::borrow::Cow;
 
-/// Builds the engine of a GPU in the session's precision.
-pub(super) fn open(config: EngineConfig, ordinal: usize) -> Result<Box<dyn Engine>> {
-    let ctx = &config.ctx;
-    let gpu = Gpu::open(ordinal)
-        .map_err(|error| unavailable("device", ctx.device.to_string(), format!("cpu ({error})")))?;
-    let arithmetic = match (ctx.gemm_mode, ctx.dtype) {
+/// The kernels of a GPU.
+pub(crate) fn kernels_of(ordinal: usize) -> Result<Kernels> {
+    let gpu = Gpu::open(ordinal).map_err(|error| {
+        unavailable("device", Device::Cuda(ordinal).to_string(), format!("cpu ({error})"))
+    })?;
+    Ok(Kernels::new(&gpu))
+}
+
+/// The products of a mode in a precision.
+pub(crate) fn arithmetic(mode: GemmMode, dtype: WeightDtype) -> Arithmetic {
+    match (mode, dtype) {
         (GemmMode::Deterministic, WeightDtype::Tf32) => Arithmetic::Own(Precision::Tf32),
         (GemmMode::Deterministic, _) => Arithmetic::Own(Precision::Exact),
         (GemmMode::CublasFast, WeightDtype::Tf32) => Arithmetic::Blas(BlasMath::Tf32),
         (GemmMode::CublasFast, _) => Arithmetic::Blas(BlasMath::Fast),
-        (GemmMode::CublasPedantic, WeightDtype::Tf32) => {
-            let available = "deterministic and cublas-fast in tf32";
-            return Err(unavailable("gemm mode", ctx.gemm_mode.to_string(), available));
-        }
         (GemmMode::CublasPedantic, _) => Arithmetic::Blas(BlasMath::Pedantic),
-    };
-    let kernels = Kernels::new(&gpu);
+    }
+}
+
+/// Builds the engine of a GPU in the session's precision.
+pub(super) fn open(config: EngineConfig, ordinal: usize) -> Result<Box<dyn Engine>> {
+    let ctx = &config.ctx;
+    let kernels = kernels_of(ordinal)?;
+    let arithmetic = arithmetic(ctx.gemm_mode, ctx.dtype);
     Ok(match ctx.dtype {
         WeightDtype::F32 | WeightDtype::Tf32 => {
             Box::new(CudaEngine::<f32>::new(config, kernels, arithmetic)?)
@@ -92,7 +99,7 @@ impl<T: Elem> CudaEngine<T> {
         let halves = size_of::<T>() != size_of::<f32>();
         let mut shadow = if halves { Some(DeviceBuf::zeros(&gpu, arena.len())?) } else { None };
         tail.refresh(params.view(), shadow.as_mut().map(DeviceBuf::view_mut))?;
-        Ok(Self {
+        let mut engine = Self {
             graph: None,
             recording: None,
             readback: Readback::new(&gpu, tail.read_state()?)?,
@@ -105,7 +112,11 @@ impl<T: Elem> CudaEngine<T> {
             state: DeviceState::new(&gpu, &ctx.model.backbone, batch)?,
             has_loss: false,
             gpu,
-        })
+        };
+        let backward = if ctx.model.lm.is_some() { Op::LossBackward } else { Op::Backward };
+        let ops = [Op::ZeroGrads, Op::Forward, backward, Op::Tail];
+        kernels.prepare(|| ops.into_iter().try_for_each(|op| engine.run(op)))?;
+        Ok(engine)
     }
 
     fn run(&mut self, op: Op) -> Result<()> {

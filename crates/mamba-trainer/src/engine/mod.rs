@@ -9,7 +9,7 @@
 //! - Arguments have been checked: lengths, ranges, finiteness, order of calls. An error is the device's own.
 
 mod cpu;
-mod cuda;
+pub(crate) mod cuda;
 mod groups;
 mod readback;
 
@@ -161,15 +161,25 @@ pub(crate) trait Engine: Send {
 /// Builds the engine of a device.
 pub(crate) fn open(config: EngineConfig) -> Result<Box<dyn Engine>> {
     let EngineConfig { ctx, .. } = &config;
+    check_available(ctx.device, ctx.dtype, ctx.gemm_mode)?;
     match ctx.device {
-        Device::Cpu if ctx.dtype != WeightDtype::F32 => {
-            Err(unavailable("dtype", ctx.dtype.to_string(), "f32 on the cpu"))
-        }
-        Device::Cpu if ctx.gemm_mode != GemmMode::Deterministic => {
-            Err(unavailable("gemm mode", ctx.gemm_mode.to_string(), "deterministic on the cpu"))
-        }
         Device::Cpu => Ok(Box::new(cpu::CpuEngine::new(config)?)),
         Device::Cuda(ordinal) => cuda::open(config, ordinal),
+    }
+}
+
+/// Refuses a precision or mode that a device does not have, by name.
+pub(crate) fn check_available(device: Device, dtype: WeightDtype, mode: GemmMode) -> Result<()> {
+    match (device, dtype, mode) {
+        (Device::Cpu, WeightDtype::F32, GemmMode::Deterministic) => Ok(()),
+        (Device::Cpu, WeightDtype::F32, _) => {
+            Err(unavailable("gemm mode", mode.to_string(), "deterministic on the cpu"))
+        }
+        (Device::Cpu, ..) => Err(unavailable("dtype", dtype.to_string(), "f32 on the cpu")),
+        (Device::Cuda(_), WeightDtype::Tf32, GemmMode::CublasPedantic) => {
+            Err(unavailable("gemm mode", mode.to_string(), "deterministic and cublas-fast in tf32"))
+        }
+        (Device::Cuda(_), ..) => Ok(()),
     }
 }
 
