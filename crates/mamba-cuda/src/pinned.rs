@@ -135,6 +135,17 @@ impl<T: Pod> PinnedReadback<T> {
         check(code, "cuMemcpyDtoHAsync")
     }
 
+    /// Downloads into the first elements and waits for them.
+    ///
+    /// # Errors
+    /// [`CudaError::CopyLength`], those of the driver.
+    pub fn read(&mut self, src: View<'_, T>, stream: &Stream) -> Result<&[T]> {
+        self.download(src, stream)?;
+        stream.synchronize()?;
+        // SAFETY: `download` compared the lengths and the copy is done; the memory is owned and initialised.
+        Ok(unsafe { std::slice::from_raw_parts(self.0.ptr, src.len()) })
+    }
+
     /// One element. The caller has made sure that the download is done.
     pub fn get(&self, index: usize) -> Option<T> {
         // SAFETY: the index is below the length, and the memory is initialised. The device may write to it only until

@@ -48,6 +48,8 @@ pub(crate) struct Input<'a> {
 pub(crate) enum Goal<'a> {
     /// `[B, T, d_model]`.
     Upstream(&'a [f32]),
+    /// The upstream gradient that lies on the device.
+    Resident,
     /// Targets `[B, T]` and token weights.
     Loss { targets: &'a [i32], weights: Option<&'a [f32]> },
 }
@@ -55,15 +57,16 @@ pub(crate) enum Goal<'a> {
 impl<'a> Goal<'a> {
     fn objective(&self) -> Objective {
         match self {
-            Self::Upstream(_) => Objective::Upstream,
+            Self::Upstream(_) | Self::Resident => Objective::Upstream,
             Self::Loss { .. } => Objective::Loss,
         }
     }
 
-    fn staged(&self) -> Staged<'a> {
+    fn staged(&self) -> Option<Staged<'a>> {
         match *self {
-            Self::Upstream(d) => Staged::Upstream(d),
-            Self::Loss { targets, weights } => Staged::Targets { targets, weights },
+            Self::Upstream(d) => Some(Staged::Upstream(d)),
+            Self::Resident => None,
+            Self::Loss { targets, weights } => Some(Staged::Targets { targets, weights }),
         }
     }
 }
@@ -130,15 +133,14 @@ impl Core {
         }
     }
 
-    /// The fused step: the whole window in one call, eager or as a replay.
-    pub fn step(&mut self, input: Input<'_>, goal: Goal<'_>) -> Result<StepMetrics> {
+    /// The fused step: the whole window in one call, eager or as a replay. Without an input: of what lies on the device.
+    pub fn step(&mut self, input: Option<Input<'_>>, goal: Goal<'_>) -> Result<StepMetrics> {
         self.refuse_window("step")?;
         self.check_input(input)?;
         let counted = self.check_goal(goal)?;
         let grad_factor = grad_factor(goal.objective(), counted.weight)?;
         self.pending = None;
-        self.engine.stage(Staged::Input { input: input.input, reset: input.reset })?;
-        self.engine.stage(goal.staged())?;
+        self.stage(input, goal)?;
         self.engine.set_values(&StepValues { adamw: self.adamw, grad_factor, opts: self.step_opts })?;
         let graph_replayed = self.engine.has_graph();
         match graph_replayed {
@@ -154,14 +156,28 @@ impl Core {
         Ok(self.step_metrics(&progress, graph_replayed))
     }
 
-    /// The forward half of a split step. On an error a pending forward is cancelled.
-    pub fn forward(&mut self, input: Input<'_>, temporal: &mut [f32]) -> Result<()> {
+    /// Copies the host data of a window to where the engine reads it.
+    fn stage(&mut self, input: Option<Input<'_>>, goal: Goal<'_>) -> Result<()> {
+        if let Some(Input { input, reset }) = input {
+            self.engine.stage(Staged::Input { input, reset })?;
+        }
+        goal.staged().map_or(Ok(()), |data| self.engine.stage(data))
+    }
+
+    /// The forward half of a split step; without an input: of what lies on the device, without an output: left there. On
+    /// an error a pending forward is cancelled.
+    pub fn forward(&mut self, input: Option<Input<'_>>, temporal: Option<&mut [f32]>) -> Result<()> {
         self.pending = None;
         self.check_input(input)?;
-        check_len("temporal", temporal.len(), self.temporal_len(), "[batch, seq_len, d_model]")?;
-        self.engine.stage(Staged::Input { input: input.input, reset: input.reset })?;
+        let wanted = temporal.as_ref().map_or(self.temporal_len(), |t| t.len());
+        check_len("temporal", wanted, self.temporal_len(), "[batch, seq_len, d_model]")?;
+        if let Some(Input { input, reset }) = input {
+            self.engine.stage(Staged::Input { input, reset })?;
+        }
         enqueue(&mut *self.engine, &Plan::forward())?;
-        self.engine.read_temporal(temporal)?;
+        if let Some(temporal) = temporal {
+            self.engine.read_temporal(temporal)?;
+        }
         self.pending = Some(self.epoch);
         Ok(())
     }
@@ -178,7 +194,7 @@ impl Core {
     ) -> Result<(BackwardMetrics, Counted)> {
         opts.validate()?;
         match input {
-            Some(input) => self.check_input(input)?,
+            Some(_) => self.check_input(input)?,
             None => self.check_pending(call)?,
         }
         let counted = self.check_goal(goal)?;
@@ -190,10 +206,7 @@ impl Core {
             true => grad_factor(objective, window.counted.weight)?,
             false => 1.0,
         };
-        if let Some(Input { input, reset }) = input {
-            self.engine.stage(Staged::Input { input, reset })?;
-        }
-        self.engine.stage(goal.staged())?;
+        self.stage(input, goal)?;
         if closes {
             let values = StepValues { adamw: self.adamw, grad_factor, opts: opts.step_opts() };
             self.engine.set_values(&values)?;
@@ -362,7 +375,8 @@ impl Core {
         self.ctx.session.batch * self.ctx.session.seq_len
     }
 
-    pub fn check_input(&self, input: Input<'_>) -> Result<()> {
+    pub fn check_input(&self, input: Option<Input<'_>>) -> Result<()> {
+        let Some(input) = input else { return Ok(()) };
         let session = &self.ctx.session;
         input.input.check(&self.ctx.model, session.batch, session.seq_len)?;
         let Some(reset) = input.reset else { return Ok(()) };
@@ -384,6 +398,7 @@ impl Core {
                 check_len("d_temporal", d.len(), self.temporal_len(), "[batch, seq_len, d_model]")?;
                 Ok(Counted::default())
             }
+            Goal::Resident => Ok(Counted::default()),
             Goal::Loss { targets, weights } => self.check_targets(targets, weights),
         }
     }

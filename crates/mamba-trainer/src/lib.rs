@@ -33,6 +33,7 @@
 //! | `step`, `capture` | the order of a step, once; recording it |
 //! | `engine` | what a device must be able to do; the CPU and GPUs doing it |
 //! | `decoder` | inference, token by token |
+//! | `device_buffers` | steps whose data is already on a GPU |
 //! | `metrics` | options of a step and what it reports |
 //! | `snapshot`, `state` | reading and replacing a trainer's state; the training-state file |
 //! | `dist` | groups of ranks |
@@ -52,6 +53,7 @@ mod builder;
 mod capture;
 mod contract;
 mod decoder;
+mod device_buffers;
 mod dist;
 mod engine;
 mod error;
@@ -66,6 +68,7 @@ mod trainer;
 pub use builder::TrainerBuilder;
 pub use contract::TrainerContext;
 pub use decoder::Decoder;
+pub use device_buffers::DeviceBuffers;
 pub use dist::DistContext;
 pub use error::{Result, TrainerError};
 pub use lm::{LanguageModel, LmTrainer, TokenBatch};
@@ -77,6 +80,8 @@ pub use session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 pub use state::TrainingState;
 pub use trainer::{Backbone, MambaTrainer, ModelKind, Trainer};
 
+/// The device layer, for [`DeviceBuffers`].
+pub use mamba_cuda as cuda;
 pub use mamba_model::{
     IGNORE_INDEX, LmHeadConfig, LossSums, MambaConfig, MambaWeights, ModelConfig, RecurrentState,
 };

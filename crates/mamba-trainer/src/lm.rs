@@ -80,7 +80,7 @@ impl LmTrainer {
     /// [`TrainerError::WindowOpen`], [`TrainerError::Length`], [`TrainerError::Value`], [`TrainerError::Model`] for
     /// ids out of range, [`TrainerError::NoCountedTokens`].
     pub fn step(&mut self, batch: &TokenBatch<'_>) -> Result<LmStepMetrics> {
-        self.core.step(batch.input(), batch.goal())?;
+        self.core.step(Some(batch.input()), batch.goal())?;
         self.core.newest_lm_metrics()
     }
 
@@ -139,7 +139,7 @@ impl LmTrainer {
     /// # Errors
     /// [`TrainerError::Length`], [`TrainerError::Value`], [`TrainerError::Model`].
     pub fn evaluate(&mut self, batch: &TokenBatch<'_>) -> Result<LossSums> {
-        self.core.check_input(batch.input())?;
+        self.core.check_input(Some(batch.input()))?;
         self.core.check_goal(batch.goal())?;
         let input = ModelInput::Tokens(batch.inputs);
         self.core.engine.evaluate(input, batch.reset, batch.targets, batch.weights)

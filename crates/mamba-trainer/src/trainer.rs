@@ -415,7 +415,7 @@ impl MambaTrainer {
         d_temporal: &[f32],
     ) -> Result<StepMetrics> {
         let input = Input { input: ModelInput::Dense(input), reset };
-        self.core.step(input, Goal::Upstream(d_temporal))
+        self.core.step(Some(input), Goal::Upstream(d_temporal))
     }
 
     /// The forward half: writes the temporal output `[B, T, d_model]` and advances the recurrence.
@@ -437,7 +437,7 @@ impl MambaTrainer {
         reset: Option<&[u8]>,
         temporal: &mut [f32],
     ) -> Result<()> {
-        self.core.forward(Input { input: ModelInput::Dense(input), reset }, temporal)
+        self.core.forward(Some(Input { input: ModelInput::Dense(input), reset }), Some(temporal))
     }
 
     /// The backward half: adds the gradient of the pending forward to the window and, unless

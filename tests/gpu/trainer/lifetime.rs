@@ -19,7 +19,8 @@ pub fn trials() -> Vec<(String, Test)> {
         ("lifetime/trainers_leave_memory_flat".to_owned(), Box::new(trainers)),
         ("lifetime/capture_beside_other_threads".to_owned(), Box::new(|_| capture_beside_others())),
         ("lifetime/large_inputs_are_free_after_each_call".to_owned(), Box::new(|_| large_inputs())),
-        ("lifetime/a_hundred_clipped_steps_print_their_bits".to_owned(), Box::new(|_| hundred_steps())),
+        (HUNDRED.to_owned(), Box::new(|_| hundred_steps())),
+        ("lifetime/three_processes_have_the_same_bits".to_owned(), Box::new(|_| three_processes())),
     ]
 }
 
@@ -145,7 +146,10 @@ fn large_inputs() -> Result<(), String> {
     Ok(())
 }
 
-/// Prints a checksum of the bits after 100 steps with clipping, to be compared between processes.
+/// Name of the trial that prints a checksum for its own copies.
+const HUNDRED: &str = "lifetime/a_hundred_clipped_steps";
+
+/// Prints a checksum of the bits after 100 steps with clipping.
 fn hundred_steps() -> Result<(), String> {
     for target in [F32, BF16] {
         let opts = StepOpts::new().with_clip_max_norm(0.5);
@@ -159,5 +163,30 @@ fn hundred_steps() -> Result<(), String> {
         let sum = parts.iter().flat_map(|(_, bits)| bits).fold(0xcbf2_9ce4_8422_2325, fold);
         println!("bits after 100 steps, {}: {sum:016x}", target.dtype);
     }
+    Ok(())
+}
+
+/// Three processes, each with its own driver context, print the same checksums.
+fn three_processes() -> Result<(), String> {
+    let program = std::env::current_exe().map_err(text)?;
+    let run = || -> Result<Vec<String>, String> {
+        let mut command = std::process::Command::new(&program);
+        let out = command.args(["--exact", HUNDRED, "--nocapture"]).output().map_err(text)?;
+        let lines = String::from_utf8_lossy(&out.stdout).into_owned();
+        // The harness's own words stand in front of the first.
+        let sums = lines.lines().filter_map(|l| l.find("bits after").map(|at| l[at..].to_owned()));
+        Ok(sums.collect())
+    };
+    let first = run()?;
+    if first.len() != 2 {
+        return Err(format!("the first process printed {first:?}"));
+    }
+    for _ in 0..2 {
+        let other = run()?;
+        if other != first {
+            return Err(format!("{first:?} in one process, {other:?} in another"));
+        }
+    }
+    println!("{}", first.join(", "));
     Ok(())
 }

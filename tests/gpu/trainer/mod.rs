@@ -4,6 +4,7 @@ mod decode;
 mod golden;
 mod lifetime;
 mod planted;
+mod resident;
 mod routes;
 mod sweep;
 
@@ -39,5 +40,6 @@ pub fn trials() -> Vec<(String, Test)> {
     all.extend(routes::trials());
     all.extend(lifetime::trials());
     all.extend(decode::trials());
+    all.extend(resident::trials());
     all
 }

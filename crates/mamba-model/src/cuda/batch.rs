@@ -3,7 +3,7 @@ use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::input::{ModelInput, check_len};
 use bytemuck::Pod;
-use mamba_cuda::{Gpu, Staging, View};
+use mamba_cuda::{Gpu, Staging, View, ViewMut};
 
 /// A window's input on the device.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,17 @@ impl<'a> Input<'a> {
             Self::Dense(_) => Err(absent("a token input")),
         }
     }
+}
+
+/// The fixed buffers of a backbone's step.
+#[derive(Debug)]
+pub struct Resident<'a> {
+    /// `[batch, seq_len, input_width]`.
+    pub input: ViewMut<'a, f32>,
+    /// `[batch, seq_len]`, 1 at the first token of a document.
+    pub reset: ViewMut<'a, u8>,
+    /// `[batch, seq_len, d_model]`.
+    pub upstream: ViewMut<'a, f32>,
 }
 
 /// What a step reads from the host. `stage_*` lets go of the caller's memory at once; [`DeviceBatch::commit`] moves what
@@ -147,6 +158,18 @@ impl DeviceBatch {
             targets.commit()?;
         }
         Ok(())
+    }
+
+    /// The fixed buffers themselves, to be written on the compute stream.
+    ///
+    /// # Errors
+    /// [`ModelError::Unsupported`](crate::ModelError::Unsupported) for a language model.
+    pub fn resident(&mut self) -> Result<Resident<'_>> {
+        let Self { dense, upstream, reset, .. } = self;
+        let (Some(dense), Some(upstream)) = (dense, upstream) else { return Err(absent("a dense input")) };
+        // What is written is not known: a window without a mask clears it again.
+        reset.is_default = false;
+        Ok(Resident { input: dense.view_mut(), reset: reset.data.view_mut(), upstream: upstream.view_mut() })
     }
 
     pub(super) fn input(&self) -> Result<Input<'_>> {

@@ -7,7 +7,7 @@ use crate::error::{ModelError, Result};
 use crate::input::ModelInput;
 use crate::params::MambaWeights;
 use crate::state::RecurrentState;
-use mamba_cuda::{Capture, DeviceBuf, Graph};
+use mamba_cuda::{Capture, DeviceBuf, Graph, PinnedReadback};
 use mamba_kernels::{Elem, Kernels};
 
 /// Tokens of a prompt that are run at a time.
@@ -28,7 +28,7 @@ pub struct CudaDecoder<T: Elem> {
     state: DeviceState,
     ids: DeviceBuf<u32>,
     logits: DeviceBuf<f32>,
-    host_logits: Vec<f32>,
+    host_logits: PinnedReadback<f32>,
     host_ids: Vec<u32>,
     config: crate::ModelConfig,
     batch: usize,
@@ -57,7 +57,7 @@ impl<T: Elem> CudaDecoder<T> {
             state: DeviceState::new(gpu, &config.backbone, batch)?,
             ids: DeviceBuf::zeros(gpu, batch * PREFILL)?,
             logits: DeviceBuf::zeros(gpu, batch * rows)?,
-            host_logits: vec![0.0; batch * rows],
+            host_logits: PinnedReadback::new(gpu, batch * rows)?,
             host_ids: Vec::with_capacity(batch * PREFILL),
             config,
             batch,
@@ -140,8 +140,7 @@ impl<T: Elem> CudaDecoder<T> {
     }
 
     fn read(&mut self) -> Result<&[f32]> {
-        self.logits.view().read(&mut self.host_logits, self.kernels.gpu().compute())?;
-        Ok(&self.host_logits)
+        Ok(self.host_logits.read(self.logits.view(), self.kernels.gpu().compute())?)
     }
 
     /// What the decoder carries; waits.

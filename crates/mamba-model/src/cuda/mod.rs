@@ -19,7 +19,7 @@ mod sizes;
 mod state;
 mod weights;
 
-pub use batch::DeviceBatch;
+pub use batch::{DeviceBatch, Resident};
 pub use decode::CudaDecoder;
 pub use model::{CudaModel, CudaOptions};
 pub use products::Arithmetic;

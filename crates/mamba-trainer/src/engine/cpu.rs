@@ -2,9 +2,10 @@
 //! replay keep the contract that a device's graph keeps.
 
 use super::groups::{control_spans, param_groups};
-use super::{Arena, Engine, Op, Progress, Staged, StepValues, Wait};
+use super::{Arena, Engine, Op, Progress, Staged, StepValues, Wait, unavailable};
 use crate::builder::EngineConfig;
 use crate::contract::TrainerContext;
+use crate::device_buffers::DeviceBuffers;
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
 use crate::metrics::{StepOpts, Verdict, WindowOutcome};
@@ -302,6 +303,10 @@ impl Engine for CpuEngine {
 
     fn has_graph(&self) -> bool {
         self.graph.is_some()
+    }
+
+    fn device_buffers(&mut self) -> Result<DeviceBuffers<'_>> {
+        Err(unavailable("call", "device_buffers".to_owned(), "calls with host memory on the cpu"))
     }
 
     fn read_temporal(&mut self, out: &mut [f32]) -> Result<()> {

@@ -4,6 +4,7 @@ use super::groups::{control_spans, param_groups};
 use super::readback::Readback;
 use super::{Arena, Engine, Op, Progress, Staged, StepValues, Wait, unavailable};
 use crate::builder::EngineConfig;
+use crate::device_buffers::DeviceBuffers;
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
 use crate::session::{Device, GemmMode, WeightDtype};
@@ -11,7 +12,7 @@ use half::{bf16, f16};
 use mamba_cuda::{BlasMath, Capture, DeviceBuf, Gpu, Graph, View};
 use mamba_kernels::gemm::Precision;
 use mamba_kernels::{Elem, Kernels};
-use mamba_model::cuda::{Arithmetic, CudaModel, CudaOptions, DeviceBatch, DeviceState, Weights};
+use mamba_model::cuda::{Arithmetic, CudaModel, CudaOptions, DeviceBatch, DeviceState, Resident, Weights};
 use mamba_model::{LossSums, ModelInput, RecurrentState};
 use mamba_optim::cuda::{DeviceArenas, DeviceTail, TailState};
 use mamba_optim::{ScalerState, Schedule, SkipCounter, StepScalars};
@@ -269,6 +270,14 @@ impl<T: Elem> Engine for CudaEngine<T> {
 
     fn has_graph(&self) -> bool {
         self.graph.is_some()
+    }
+
+    fn device_buffers(&mut self) -> Result<DeviceBuffers<'_>> {
+        self.batch.commit()?;
+        let temporal = self.model.temporal()?;
+        let input_gradient = self.model.input_gradient();
+        let Resident { input, reset, upstream } = self.batch.resident()?;
+        Ok(DeviceBuffers { gpu: &self.gpu, input, reset, d_temporal: upstream, temporal, input_gradient })
     }
 
     fn read_temporal(&mut self, out: &mut [f32]) -> Result<()> {

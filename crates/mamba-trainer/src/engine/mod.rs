@@ -14,6 +14,7 @@ mod groups;
 mod readback;
 
 use crate::builder::EngineConfig;
+use crate::device_buffers::DeviceBuffers;
 use crate::dist::DistContext;
 use crate::error::{Result, TrainerError};
 use crate::metrics::{StepOpts, WindowOutcome};
@@ -120,6 +121,9 @@ pub(crate) trait Engine: Send {
     /// Whether a step is recorded.
     fn has_graph(&self) -> bool;
 
+    /// The memory that a backbone's step reads and writes; an error where the host has nothing to write to it directly.
+    /// Staged data go there first.
+    fn device_buffers(&mut self) -> Result<DeviceBuffers<'_>>;
     /// Temporal output `[B, T, d_model]` of the last forward. Waits.
     fn read_temporal(&mut self, out: &mut [f32]) -> Result<()>;
     /// Gradient of the input of the last backward, unscaled; only where the session asked for it. Waits.
@@ -183,6 +187,10 @@ pub(crate) fn check_available(device: Device, dtype: WeightDtype, mode: GemmMode
     }
 }
 
-fn unavailable(what: &'static str, requested: String, available: impl Into<String>) -> TrainerError {
+pub(crate) fn unavailable(
+    what: &'static str,
+    requested: String,
+    available: impl Into<String>,
+) -> TrainerError {
     TrainerError::NotAvailable { what, requested, available: available.into() }
 }

@@ -1,9 +1,11 @@
-//! Times the kernels at the shapes of a 130 M language model: `gpu_bench [filter]…`; whole steps: `gpu_bench step[/filter]…`.
+//! Times the kernels at the shapes of a 130 M language model: `gpu_bench [filter]…`; whole steps: `gpu_bench step[/filter]…`;
+//! tokens of a decoder: `gpu_bench decode[/filter]…`.
 //!
 //! Each line: median µs over CUDA events, rate, floor and share of it. The floor is bytes over the bandwidth that a copy
 //! reaches in the same run, or operations over 790 TFLOP/s (bf16), 60 (f32), 3.7 T exponentials a second. Before each run
 //! the L2 is flushed by reading 256 MiB: it holds nothing of the operands, and nothing that must be written back.
 
+mod decode;
 mod memory;
 mod products;
 mod sequence;
@@ -136,6 +138,9 @@ fn random<T: Elem>(gpu: &Gpu, n: usize, size: f32) -> Result<DeviceBuf<T>> {
 
 fn run(gpu: &Gpu) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let filters: Vec<String> = std::env::args().skip(1).collect();
+    if filters.iter().any(|f| f.starts_with("decode")) {
+        return decode::run(gpu, &filters);
+    }
     if filters.iter().any(|f| f.starts_with("step")) {
         return steps::run(gpu, &filters);
     }

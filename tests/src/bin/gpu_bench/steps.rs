@@ -10,9 +10,9 @@ use mamba_trainer::{
 use std::error::Error;
 use std::time::Instant;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-const VOCAB: usize = 50_280;
+pub const VOCAB: usize = 50_280;
 /// Kernels shown of a step.
 const SHOWN: usize = 24;
 
