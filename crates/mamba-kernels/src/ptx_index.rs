@@ -283,6 +283,66 @@ pub(crate) static MODULES: &[PtxModule] = &[
         ],
     },
     PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/gemm_thin.f32_1.sm80.ptx"),
+        entries: &[
+            ("void gemm_thin_nn<float, 1, true>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_nnIfLi1ELb1EEvPKT_S2_PKfPS0_8GemmArgs"),
+            ("void gemm_thin_nn<float, 1, false>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_nnIfLi1ELb0EEvPKT_S2_PKfPS0_8GemmArgs"),
+            ("void gemm_thin_nt<float, 1, true>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntIfLi1ELb1EEvPKT_S2_PKfPf8GemmArgs"),
+            ("void gemm_thin_nt<float, 1, false>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntIfLi1ELb0EEvPKT_S2_PKfPf8GemmArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/gemm_thin.f32_8.sm80.ptx"),
+        entries: &[
+            ("void gemm_thin_nn<float, 8, true>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_nnIfLi8ELb1EEvPKT_S2_PKfPS0_8GemmArgs"),
+            ("void gemm_thin_nn<float, 8, false>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_nnIfLi8ELb0EEvPKT_S2_PKfPS0_8GemmArgs"),
+            ("void gemm_thin_nt<float, 8, true>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntIfLi8ELb1EEvPKT_S2_PKfPf8GemmArgs"),
+            ("void gemm_thin_nt<float, 8, false>(float const*, float const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntIfLi8ELb0EEvPKT_S2_PKfPf8GemmArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/gemm_thin.bf16_1.sm80.ptx"),
+        entries: &[
+            ("void gemm_thin_nn<__nv_bfloat16, 1, true>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, __nv_bfloat16*, GemmArgs)", "_Z12gemm_thin_nnI13__nv_bfloat16Li1ELb1EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nn<__nv_bfloat16, 1, false>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, __nv_bfloat16*, GemmArgs)", "_Z12gemm_thin_nnI13__nv_bfloat16Li1ELb0EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nt<__nv_bfloat16, 1, true>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI13__nv_bfloat16Li1ELb1EEvPKT_S3_PKfPf8GemmArgs"),
+            ("void gemm_thin_nt<__nv_bfloat16, 1, false>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI13__nv_bfloat16Li1ELb0EEvPKT_S3_PKfPf8GemmArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/gemm_thin.bf16_8.sm80.ptx"),
+        entries: &[
+            ("void gemm_thin_nn<__nv_bfloat16, 8, true>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, __nv_bfloat16*, GemmArgs)", "_Z12gemm_thin_nnI13__nv_bfloat16Li8ELb1EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nn<__nv_bfloat16, 8, false>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, __nv_bfloat16*, GemmArgs)", "_Z12gemm_thin_nnI13__nv_bfloat16Li8ELb0EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nt<__nv_bfloat16, 8, true>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI13__nv_bfloat16Li8ELb1EEvPKT_S3_PKfPf8GemmArgs"),
+            ("void gemm_thin_nt<__nv_bfloat16, 8, false>(__nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI13__nv_bfloat16Li8ELb0EEvPKT_S3_PKfPf8GemmArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/gemm_thin.f16_1.sm80.ptx"),
+        entries: &[
+            ("void gemm_thin_nn<__half, 1, true>(__half const*, __half const*, float const*, __half*, GemmArgs)", "_Z12gemm_thin_nnI6__halfLi1ELb1EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nn<__half, 1, false>(__half const*, __half const*, float const*, __half*, GemmArgs)", "_Z12gemm_thin_nnI6__halfLi1ELb0EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nt<__half, 1, true>(__half const*, __half const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI6__halfLi1ELb1EEvPKT_S3_PKfPf8GemmArgs"),
+            ("void gemm_thin_nt<__half, 1, false>(__half const*, __half const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI6__halfLi1ELb0EEvPKT_S3_PKfPf8GemmArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/gemm_thin.f16_8.sm80.ptx"),
+        entries: &[
+            ("void gemm_thin_nn<__half, 8, true>(__half const*, __half const*, float const*, __half*, GemmArgs)", "_Z12gemm_thin_nnI6__halfLi8ELb1EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nn<__half, 8, false>(__half const*, __half const*, float const*, __half*, GemmArgs)", "_Z12gemm_thin_nnI6__halfLi8ELb0EEvPKT_S3_PKfPS1_8GemmArgs"),
+            ("void gemm_thin_nt<__half, 8, true>(__half const*, __half const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI6__halfLi8ELb1EEvPKT_S3_PKfPf8GemmArgs"),
+            ("void gemm_thin_nt<__half, 8, false>(__half const*, __half const*, float const*, float*, GemmArgs)", "_Z12gemm_thin_ntI6__halfLi8ELb0EEvPKT_S3_PKfPf8GemmArgs"),
+        ],
+    },
+    PtxModule {
         target: "90a",
         ptx: include_str!("../ptx/gemm_wgmma.bf16_bf16_nn_96.sm90a.ptx"),
         entries: &[

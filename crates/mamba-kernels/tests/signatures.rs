@@ -61,6 +61,12 @@ fn storage<T: Elem>(all: &mut Signatures) {
     all.template::<embedding::EmbeddingForward<'_, T>>(t);
     all.template::<scan::FoldStates<'_, T>>(t);
     all.template::<loss::CrossEntropyStaged<'_, T>>(t);
+    for rows in [1, 8] {
+        for vector in [false, true] {
+            all.template::<gemm::GemmThinNn<'_, T>>(format!("{t}, {rows}, {vector}"));
+            all.template::<gemm::GemmThinNt<'_, T>>(format!("{t}, {rows}, {vector}"));
+        }
+    }
     for vector in [false, true] {
         all.template::<loss::CrossEntropy<'_, T>>(format!("{t}, {vector}"));
         // (lanes, states of a lane)

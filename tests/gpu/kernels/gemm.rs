@@ -1,7 +1,7 @@
-use crate::support::{Test, close, draws, poisoned, wide};
+use crate::support::{Test, bits, close, draws, poisoned, wide};
 use half::{bf16, f16};
 use mamba_cuda::DeviceBuf;
-use mamba_kernels::gemm::{Gemm, Layout, Precision, Shape};
+use mamba_kernels::gemm::{Gemm, GemmThin, Layout, Precision, Shape};
 use mamba_kernels::{Elem, Kernels};
 
 /// Sizes: whole tiles, single elements, odd and unaligned ones, thin products, long sums that are cut.
@@ -15,6 +15,10 @@ const SIZES: [(usize, usize, usize); 8] = [
     (300, 80, 4096),
     (200, 304, 2048),
 ];
+
+/// Sizes of products with few rows: one, several, more than a block takes; odd and unaligned ones, sums longer than a tile.
+const THIN: [(usize, usize, usize); 6] =
+    [(1, 1, 1), (7, 5, 3), (64, 192, 768), (9, 80, 1536), (3, 131, 1030), (130, 48, 520)];
 
 /// (name, test) of the products.
 pub fn trials() -> Vec<(String, Test)> {
@@ -41,7 +45,54 @@ pub fn trials() -> Vec<(String, Test)> {
             }
         }
     }
+    for size in THIN {
+        for pad in [0, 1, 8] {
+            let name = |kind: &str| format!("gemm/thin/{kind}/{}x{}x{}+{pad}", size.0, size.1, size.2);
+            let (nn, nt) = (padded(Layout::Nn, size, pad), padded(Layout::Nt, size, pad));
+            all.push(trial(name("f32/Nn"), move |k| thin::<f32, f32>(k, nn, 2e-6)));
+            all.push(trial(name("f32/Nt"), move |k| thin::<f32, f32>(k, nt, 2e-6)));
+            all.push(trial(name("bf16/Nn"), move |k| thin::<bf16, bf16>(k, nn, 4e-3)));
+            all.push(trial(name("bf16/Nt"), move |k| thin::<bf16, f32>(k, nt, 2e-6)));
+            all.push(trial(name("f16/Nn"), move |k| thin::<f16, f16>(k, nn, 5e-4)));
+            all.push(trial(name("f16/Nt"), move |k| thin::<f16, f32>(k, nt, 2e-6)));
+        }
+    }
     all
+}
+
+/// Against the reference; the last row alone has the bits that it has among the others.
+fn thin<T: Elem, O: Elem>(kernels: &Kernels, s: Shape, bound: f64) -> Result<(), String> {
+    let text = |e: mamba_kernels::KernelError| e.to_string();
+    let upload = |e: mamba_cuda::CudaError| e.to_string();
+    let gpu = kernels.gpu();
+    let rows_b = if s.layout == Layout::Nt { s.n } else { s.k };
+    let (a, b) = (draws::<T>("a", s.m * s.lda), draws::<T>("b", rows_b * s.ldb));
+    let bias = draws::<f32>("bias", s.n);
+    let (da, db) =
+        (DeviceBuf::from_host(gpu, &a).map_err(upload)?, DeviceBuf::from_host(gpu, &b).map_err(upload)?);
+    let dbias = DeviceBuf::from_host(gpu, &bias).map_err(upload)?;
+    let run = |first: usize| -> Result<Vec<O>, String> {
+        let mut c = poisoned::<O>(gpu, (s.m - first) * s.ldc).map_err(text)?;
+        let a = da.view().slice(first * s.lda..da.len()).map_err(upload)?;
+        let shape = Shape { m: s.m - first, ..s };
+        let call = GemmThin { shape, a, b: db.view(), bias: Some(dbias.view()), c: c.view_mut() };
+        call.launch(kernels).map_err(text)?;
+        c.to_host(gpu.compute()).map_err(upload)
+    };
+    let (all, last) = (run(0)?, run(s.m - 1)?);
+    if bits(&all[(s.m - 1) * s.ldc..]) != bits(&last) {
+        return Err("a row alone has other bits".to_owned());
+    }
+    let product = reference(&wide(&a), &wide(&b), &s);
+    let (mut got, mut want) = (Vec::new(), Vec::new());
+    for (i, row) in all.chunks_exact(s.ldc).enumerate() {
+        got.extend(wide(&row[..s.n]));
+        want.extend((0..s.n).map(|j| product[i * s.n + j] + f64::from(bias[j])));
+        if row[s.n..].iter().any(|v| !v.to_f32().is_nan()) {
+            return Err(format!("wrote behind row {i}"));
+        }
+    }
+    close("thin", &got, &want, bound)
 }
 
 fn trial(name: String, test: impl Fn(&Kernels) -> Result<(), String> + Send + 'static) -> (String, Test) {

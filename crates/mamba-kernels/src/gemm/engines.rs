@@ -24,6 +24,24 @@ pub struct GemmArgs {
 }
 const _: () = assert!(size_of::<GemmArgs>() == 72);
 
+impl GemmArgs {
+    pub(super) fn new(s: &Shape, k_chunk: usize, splits: usize, accumulate: bool, has_bias: bool) -> Self {
+        Self {
+            m: s.m as i64,
+            n: s.n as i64,
+            k: s.k as i64,
+            lda: s.lda as i64,
+            ldb: s.ldb as i64,
+            ldc: s.ldc as i64,
+            k_chunk: k_chunk as i64,
+            splits: splits as i32,
+            accumulate: i32::from(accumulate),
+            has_bias: i32::from(has_bias),
+            reserved: 0,
+        }
+    }
+}
+
 impl CppType for GemmArgs {
     const CPP: &'static str = "GemmArgs";
 }

@@ -6,9 +6,11 @@
 
 mod choose;
 mod engines;
+mod thin;
 
 pub use choose::{Engine, Plan, Precision, choose};
 pub use engines::{GemmArgs, GemmMma, GemmSimt, GemmWgmma};
+pub use thin::{GemmThin, GemmThinNn, GemmThinNt};
 
 use crate::elem::Elem;
 use crate::error::{KernelError, Result};
@@ -79,6 +81,29 @@ fn extent(rows: usize, cols: usize, ld: usize) -> usize {
     if rows == 0 { 0 } else { (rows - 1) * ld + cols }
 }
 
+fn extent_of_c(s: &Shape) -> usize {
+    extent(s.m, s.n, s.ldc)
+}
+
+/// Checks the sizes, and the lengths of both operands and the bias.
+fn check_operands(
+    kernel: &'static str,
+    s: &Shape,
+    (a, b): (usize, usize),
+    bias: Option<usize>,
+) -> Result<()> {
+    for (name, size) in [("m", s.m), ("n", s.n), ("k", s.k)] {
+        ensure(size > 0 && size < 1 << 31, kernel, name, size, "1 to 2^31 - 1")?;
+    }
+    let [(a_rows, a_cols), (b_rows, b_cols)] = s.stored();
+    ensure(s.lda >= a_cols, kernel, "lda", s.lda, "at least the row length of A")?;
+    ensure(s.ldb >= b_cols, kernel, "ldb", s.ldb, "at least the row length of B")?;
+    ensure(s.ldc >= s.n, kernel, "ldc", s.ldc, "at least n")?;
+    need(kernel, "a", a, extent(a_rows, a_cols, s.lda))?;
+    need(kernel, "b", b, extent(b_rows, b_cols, s.ldb))?;
+    need(kernel, "bias", bias.unwrap_or(s.n), s.n)
+}
+
 /// One product: C = op(A)·op(B) (+ bias) (+ C).
 #[derive(Debug)]
 pub struct Gemm<'a, T: Elem, O: Elem> {
@@ -104,18 +129,9 @@ impl<'a, T: Elem, O: Elem> Gemm<'a, T, O> {
     const NAME: &'static str = "gemm";
 
     fn check(&self) -> Result<()> {
-        let s = &self.shape;
-        for (name, size) in [("m", s.m), ("n", s.n), ("k", s.k)] {
-            ensure(size > 0 && size < 1 << 31, Self::NAME, name, size, "1 to 2^31 - 1")?;
-        }
-        let [(a_rows, a_cols), (b_rows, b_cols)] = s.stored();
-        ensure(s.lda >= a_cols, Self::NAME, "lda", s.lda, "at least the row length of A")?;
-        ensure(s.ldb >= b_cols, Self::NAME, "ldb", s.ldb, "at least the row length of B")?;
-        ensure(s.ldc >= s.n, Self::NAME, "ldc", s.ldc, "at least n")?;
-        need(Self::NAME, "a", self.a.len(), extent(a_rows, a_cols, s.lda))?;
-        need(Self::NAME, "b", self.b.len(), extent(b_rows, b_cols, s.ldb))?;
-        need(Self::NAME, "c", self.c.len(), extent(s.m, s.n, s.ldc))?;
-        need(Self::NAME, "bias", self.bias.map_or(s.n, |b| b.len()), s.n)?;
+        let operands = (self.a.len(), self.b.len());
+        check_operands(Self::NAME, &self.shape, operands, self.bias.map(|b| b.len()))?;
+        need(Self::NAME, "c", self.c.len(), extent_of_c(&self.shape))?;
         let fits = !self.accumulate || size_of::<O>() == 4;
         ensure(fits, Self::NAME, "accumulate", 1, "off where C is stored in half precision")
     }
@@ -143,7 +159,8 @@ impl<'a, T: Elem, O: Elem> Gemm<'a, T, O> {
         let plan = self.plan(kernels.gpu().info().capability);
         let turns = if plan.splits > 1 { plan.tiles * 2 } else { 0 };
         need(Self::NAME, "turns", self.turns.len(), turns)?;
-        let args = Val(self.args(&plan));
+        let args =
+            Val(GemmArgs::new(&self.shape, plan.k_chunk, plan.splits, self.accumulate, self.bias.is_some()));
         let (a, b, bias, c, turns) = (self.a, self.b, self.bias, self.c, self.turns);
         let layout = self.shape.layout;
         let aligned = [(a.ptr(), self.shape.lda), (b.ptr(), self.shape.ldb)]
@@ -180,23 +197,6 @@ impl<'a, T: Elem, O: Elem> Gemm<'a, T, O> {
                 };
                 call.launch(kernels)
             }
-        }
-    }
-
-    fn args(&self, plan: &Plan) -> GemmArgs {
-        let s = &self.shape;
-        GemmArgs {
-            m: s.m as i64,
-            n: s.n as i64,
-            k: s.k as i64,
-            lda: s.lda as i64,
-            ldb: s.ldb as i64,
-            ldc: s.ldc as i64,
-            k_chunk: plan.k_chunk as i64,
-            splits: plan.splits as i32,
-            accumulate: i32::from(self.accumulate),
-            has_bias: i32::from(self.bias.is_some()),
-            reserved: 0,
         }
     }
 }

@@ -154,6 +154,7 @@ impl<T: Elem> CudaModel<T> {
             return Err(ModelError::Length { name: "window", got: seq_len, expected: *max_seq_len, layout });
         }
         (sizes.seq_len, sizes.tokens) = (seq_len, sizes.batch * seq_len);
+        self.products.set_thin(seq_len == 1);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 use mamba_cuda::{BlasLt, BlasMath, DeviceBuf, Operand, Product, View, ViewMut};
 use mamba_kernels::elementwise::AddBias;
-use mamba_kernels::gemm::{Gemm, Layout, Precision, Shape};
+use mamba_kernels::gemm::{Gemm, GemmThin, Layout, Precision, Shape};
 use mamba_kernels::{Elem, Kernels, Launch, Result, Val};
 use std::marker::PhantomData;
 
@@ -27,6 +27,8 @@ pub(super) struct Call<'a, T: Elem, O: Elem> {
 pub(super) struct Products {
     kernels: Kernels,
     route: Route,
+    /// Products of one token a sequence: by kernels for few rows, whatever the batch.
+    thin: bool,
     turns: DeviceBuf<i32>,
 }
 
@@ -49,12 +51,18 @@ impl Products {
         };
         // Two counters for each of the smallest tiles.
         let tiles = weights.map(|(rows, cols)| rows.div_ceil(128) * cols.div_ceil(96)).max().unwrap_or(0);
-        Ok(Self { kernels: kernels.clone(), route, turns: DeviceBuf::zeros(gpu, 2 * tiles)? })
+        Ok(Self { kernels: kernels.clone(), route, thin: false, turns: DeviceBuf::zeros(gpu, 2 * tiles)? })
+    }
+
+    /// Whether the products that follow have one row a sequence.
+    pub fn set_thin(&mut self, thin: bool) {
+        self.thin = thin;
     }
 
     pub fn run<T: Elem, O: Elem>(&mut self, call: Call<'_, T, O>) -> Result<()> {
         let Call { shape, a, b, bias, mut c, accumulate } = call;
         match &self.route {
+            Route::Own(_) if self.thin => GemmThin { shape, a, b, bias, c }.launch(&self.kernels),
             &Route::Own(precision) => {
                 let turns = self.turns.view_mut();
                 Gemm { shape, a, b, bias, c, accumulate, precision, turns }.launch(&self.kernels)
