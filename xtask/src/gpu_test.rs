@@ -7,26 +7,44 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const RUN: &str = "#!/bin/sh
-# Runs every GPU test; a skipped one is a failure. `./gpu_bench [filter]...` times the kernels.
-cd \"$(dirname \"$0\")\" && MAMBA_GPU=required exec ./gpu \"$@\"
+# Runs every GPU test, then the short ones under NVIDIA's compute-sanitizer. A skipped test or a missing sanitizer is a
+# failure. With arguments: only the tests that they select. `./gpu_bench [filter]...` times kernels and steps.
+cd \"$(dirname \"$0\")\" && export MAMBA_GPU=required || exit 1
+[ $# -gt 0 ] && exec ./gpu \"$@\"
+failed=
+./gpu || failed=' tests'
+for tool in memcheck racecheck; do
+    if compute-sanitizer --tool $tool --error-exitcode 1 ./gpu smoke > $tool.log 2>&1; then
+        echo \"$tool: clean\"
+    else
+        tail -n 40 $tool.log
+        failed=\"$failed $tool\"
+    fi
+done
+[ -z \"$failed\" ] || { echo \"failed:$failed\"; exit 1; }
 ";
 
-/// Builds tests and benchmark in release; runs the tests, or copies both with a run script into `archive`.
+/// Builds tests and benchmark in release and packs them with a script; runs the script unless an archive was asked for.
 pub fn gpu_test(root: &Path, archive: Option<&Path>) -> Result<Vec<String>, TaskError> {
+    let folder = archive.map_or_else(|| root.join("target/gpu-test"), Path::to_owned);
+    let script = folder.join("run.sh");
+    fs::create_dir_all(&folder).map_err(at(&folder))?;
     let tests = build(root, "gpu", &["test", "--no-run", "--test", "gpu"])?;
     let bench = build(root, "gpu_bench", &["build", "--bin", "gpu_bench"])?;
-    let Some(folder) = archive else {
-        let mut command = Command::new(&tests);
-        command.current_dir(root.join("tests")).env("MAMBA_GPU", "required");
-        run(&mut command, "the GPU tests")?;
-        return Ok(Vec::new());
-    };
-    fs::create_dir_all(folder).map_err(at(folder))?;
     let stripped = pack(&tests, &folder.join("gpu"))? && pack(&bench, &folder.join("gpu_bench"))?;
     copy_folder(&root.join("tests/golden"), &folder.join("golden"))?;
-    let script = folder.join("run.sh");
     fs::write(&script, RUN).map_err(at(&script))?;
-    println!("{}: sh run.sh{}", folder.display(), if stripped { "" } else { " (not stripped)" });
+    match archive {
+        None => run(Command::new("sh").arg(&script), "the GPU tests")?,
+        Some(_) => println!("sh {}{}", script.display(), if stripped { "" } else { " (not stripped)" }),
+    }
+    Ok(Vec::new())
+}
+
+/// Builds the benchmark in release and runs it.
+pub fn bench(root: &Path, arguments: &[String]) -> Result<Vec<String>, TaskError> {
+    let bench = build(root, "gpu_bench", &["build", "--bin", "gpu_bench"])?;
+    run(Command::new(bench).args(arguments), "the benchmark")?;
     Ok(Vec::new())
 }
 

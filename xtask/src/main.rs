@@ -32,11 +32,19 @@ enum Verb {
         #[arg(long)]
         check: bool,
     },
-    /// Run the GPU tests; a skipped one is a failure.
+    /// Run the GPU tests, and the short ones under compute-sanitizer; a skipped one is a failure.
     GpuTest {
         /// Pack them into this folder instead, to run on a machine without Rust.
         #[arg(long)]
         archive: Option<PathBuf>,
+    },
+    /// Time kernels and steps on the GPU: every kernel, or what the filters select (`step`, `decode`, `gemm`…).
+    Bench {
+        /// Parts of names.
+        filters: Vec<String>,
+        /// Write every figure to this file as well.
+        #[arg(long)]
+        csv: Option<PathBuf>,
     },
     /// Report registers, shared memory, spills and local memory of every kernel; fail on spills and local memory.
     Regs,
@@ -51,6 +59,10 @@ fn main() -> ExitCode {
         Verb::Tidy => tidy::run(&root).map_err(Into::into),
         Verb::Ptx { check } => ptx::run(&root, check),
         Verb::GpuTest { archive } => gpu_test::gpu_test(&root, archive.as_deref()),
+        Verb::Bench { mut filters, csv } => {
+            filters.extend(csv.into_iter().flat_map(|path| ["--csv".to_owned(), path.display().to_string()]));
+            gpu_test::bench(&root, &filters)
+        }
         Verb::Regs => regs::run(&root),
     };
     match result {

@@ -6,6 +6,7 @@ mod lifetime;
 mod planted;
 mod resident;
 mod routes;
+mod smoke;
 mod sweep;
 
 use crate::support::Test;
@@ -41,5 +42,6 @@ pub fn trials() -> Vec<(String, Test)> {
     all.extend(lifetime::trials());
     all.extend(decode::trials());
     all.extend(resident::trials());
+    all.extend(smoke::trials());
     all
 }

@@ -1,11 +1,14 @@
 //! Decoding with a 130 M model: a token for every sequence, with the logits on the host at its end.
 
+use crate::report::Report;
 use crate::steps::{Result, VOCAB};
 use mamba_cuda::Gpu;
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig};
 use mamba_trainer::{Decoder, Device, WeightDtype};
 use std::time::Instant;
 
+/// Bytes a microsecond that a copy reaches on an H200.
+const BANDWIDTH: f64 = 4.27e6;
 /// Tokens of a round.
 const TOKENS: usize = 100;
 
@@ -17,7 +20,8 @@ const WORKS: &[(&str, usize, WeightDtype)] = &[
 ];
 
 /// Measures every decoder whose name contains one of `filters`.
-pub fn run(gpu: &Gpu, filters: &[String]) -> Result<()> {
+pub fn run(gpu: &Gpu, filters: &[String]) -> Result<Report> {
+    let mut report = Report::default();
     println!("{}", gpu.info().name);
     let config = ModelConfig::language_model(MambaConfig::new(768, 24), LmHeadConfig::new(VOCAB));
     let weights = MambaWeights::init(&config, 1)?;
@@ -41,8 +45,11 @@ pub fn run(gpu: &Gpu, filters: &[String]) -> Result<()> {
             prefill_again / 1e3,
             prefill / 1e3
         );
+        // The weights are read once.
+        let bytes = weights.arena().len() * if dtype == WeightDtype::F32 { 4 } else { 2 };
+        report.add(name, times[2], Some(bytes as f64 / BANDWIDTH));
     }
-    Ok(())
+    Ok(report)
 }
 
 /// Result and microseconds.

@@ -1,5 +1,5 @@
 //! Times the kernels at the shapes of a 130 M language model: `gpu_bench [filter]…`; whole steps: `gpu_bench step[/filter]…`;
-//! tokens of a decoder: `gpu_bench decode[/filter]…`.
+//! tokens of a decoder: `gpu_bench decode[/filter]…`. `--csv FILE` writes every figure to a file as well.
 //!
 //! Each line: median µs over CUDA events, rate, floor and share of it. The floor is bytes over the bandwidth that a copy
 //! reaches in the same run, or operations over 790 TFLOP/s (bf16), 60 (f32), 3.7 T exponentials a second. Before each run
@@ -8,6 +8,7 @@
 mod decode;
 mod memory;
 mod products;
+mod report;
 mod sequence;
 mod steps;
 
@@ -15,6 +16,7 @@ use mamba_cuda::{DeviceBuf, Gpu, median_time};
 use mamba_kernels::optim::{GradSums, TailInputs, TailState, blocks};
 use mamba_kernels::{Elem, Kernels, Launch, Result, Val};
 use mamba_model::rng::SplitMix64;
+use report::Report;
 use std::marker::PhantomData;
 use std::process::ExitCode;
 
@@ -47,6 +49,7 @@ struct Bench {
     /// Bytes a microsecond, measured.
     bandwidth: f64,
     flush: Flush,
+    report: Report,
 }
 
 struct Flush {
@@ -94,7 +97,7 @@ impl Bench {
         let bandwidth = 2.0 * n as f64 / time;
         println!("{}: copy {:.0} GB/s", gpu.info().name, bandwidth / 1e3);
         println!("{:<44} {:>10} {:>16} {:>9} {:>7}", "kernel", "µs", "rate", "floor", "share");
-        Ok(Self { kernels, filters, bandwidth, flush })
+        Ok(Self { kernels, filters, bandwidth, flush, report: Report::default() })
     }
 
     fn gpu(&self) -> &Gpu {
@@ -123,6 +126,7 @@ impl Bench {
         let rate = if unit == "GB/s" { rate / 1e3 } else { rate / 1e6 };
         let share = 100.0 * floor / time;
         println!("{name:<44} {time:>10.1} {rate:>8.1} {unit:<7} {floor:>9.1} {share:>5.0} %");
+        self.report.add(name, time, Some(floor));
         Ok(())
     }
 }
@@ -137,13 +141,25 @@ fn random<T: Elem>(gpu: &Gpu, n: usize, size: f32) -> Result<DeviceBuf<T>> {
 }
 
 fn run(gpu: &Gpu) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let filters: Vec<String> = std::env::args().skip(1).collect();
-    if filters.iter().any(|f| f.starts_with("decode")) {
-        return decode::run(gpu, &filters);
-    }
-    if filters.iter().any(|f| f.starts_with("step")) {
-        return steps::run(gpu, &filters);
-    }
+    let mut filters: Vec<String> = std::env::args().skip(1).collect();
+    let csv = match filters.iter().position(|f| f == "--csv") {
+        Some(at) if at + 1 < filters.len() => filters.drain(at..at + 2).nth(1),
+        Some(_) => return Err("--csv needs a file name".into()),
+        None => None,
+    };
+    let begins = |start: &str| filters.iter().any(|f| f.starts_with(start));
+    let report = if begins("decode") {
+        decode::run(gpu, &filters)?
+    } else if begins("step") {
+        steps::run(gpu, &filters)?
+    } else {
+        kernels(gpu, filters)?
+    };
+    report.summary();
+    Ok(csv.map_or(Ok(()), |path| report.write(path.as_ref()))?)
+}
+
+fn kernels(gpu: &Gpu, filters: Vec<String>) -> Result<Report> {
     let mut bench = Bench::new(gpu, filters)?;
     memory::norm(&mut bench)?;
     products::projections(&mut bench)?;
@@ -152,7 +168,8 @@ fn run(gpu: &Gpu) -> std::result::Result<(), Box<dyn std::error::Error>> {
     memory::loss(&mut bench)?;
     memory::embedding(&mut bench)?;
     memory::elementwise(&mut bench)?;
-    Ok(memory::optimizer(&mut bench)?)
+    memory::optimizer(&mut bench)?;
+    Ok(bench.report)
 }
 
 fn main() -> ExitCode {

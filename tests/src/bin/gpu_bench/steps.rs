@@ -1,5 +1,6 @@
 //! Whole training steps: eager and replayed, with the device time of each kernel in an eager one.
 
+use crate::report::Report;
 use mamba_cuda::Gpu;
 use mamba_kernels::Kernels;
 use mamba_model::rng::SplitMix64;
@@ -16,37 +17,40 @@ pub const VOCAB: usize = 50_280;
 /// Kernels shown of a step.
 const SHOWN: usize = 24;
 
-/// (name, d_model, layers, batch, seq_len, dtype, language model, recompute).
-type Work = (&'static str, usize, usize, usize, usize, WeightDtype, bool, bool);
+/// (name, d_model, layers, batch, seq_len, dtype, language model, recompute, floor in ms where it was derived).
+type Work = (&'static str, usize, usize, usize, usize, WeightDtype, bool, bool, Option<f64>);
 
 const WORKS: &[Work] = &[
-    ("step/lm_130m/bf16", 768, 24, 8, 2048, WeightDtype::Bf16, true, false),
-    ("step/lm_130m/f16", 768, 24, 8, 2048, WeightDtype::F16, true, false),
-    ("step/lm_130m/bf16_recompute", 768, 24, 8, 2048, WeightDtype::Bf16, true, true),
-    ("step/lm_370m/bf16", 1024, 48, 8, 2048, WeightDtype::Bf16, true, false),
-    ("step/lm_1.4b/bf16", 2048, 48, 4, 2048, WeightDtype::Bf16, true, false),
-    ("step/768x24_b8_t2048/bf16", 768, 24, 8, 2048, WeightDtype::Bf16, false, false),
-    ("step/768x24_b8_t512/bf16", 768, 24, 8, 512, WeightDtype::Bf16, false, false),
-    ("step/1536x8_b4_t1024/bf16", 1536, 8, 4, 1024, WeightDtype::Bf16, false, false),
-    ("step/384x24_b8_t1300/bf16", 384, 24, 8, 1300, WeightDtype::Bf16, false, false),
-    ("step/256x4_b32_t128/bf16", 256, 4, 32, 128, WeightDtype::Bf16, false, false),
-    ("step/128x3_b16_t64/bf16", 128, 3, 16, 64, WeightDtype::Bf16, false, false),
-    ("step/768x24_b8_t2048/tf32", 768, 24, 8, 2048, WeightDtype::Tf32, false, false),
-    ("step/768x24_b8_t2048/f32", 768, 24, 8, 2048, WeightDtype::F32, false, false),
+    ("step/lm_130m/bf16", 768, 24, 8, 2048, WeightDtype::Bf16, true, false, Some(28.0)),
+    ("step/lm_130m/f16", 768, 24, 8, 2048, WeightDtype::F16, true, false, Some(28.0)),
+    ("step/lm_130m/bf16_recompute", 768, 24, 8, 2048, WeightDtype::Bf16, true, true, None),
+    ("step/lm_370m/bf16", 1024, 48, 8, 2048, WeightDtype::Bf16, true, false, Some(76.0)),
+    ("step/lm_1.4b/bf16", 2048, 48, 4, 2048, WeightDtype::Bf16, true, false, Some(120.0)),
+    ("step/768x24_b8_t2048/bf16", 768, 24, 8, 2048, WeightDtype::Bf16, false, false, Some(21.8)),
+    ("step/768x24_b8_t512/bf16", 768, 24, 8, 512, WeightDtype::Bf16, false, false, Some(5.9)),
+    ("step/1536x8_b4_t1024/bf16", 1536, 8, 4, 1024, WeightDtype::Bf16, false, false, Some(6.1)),
+    ("step/384x24_b8_t1300/bf16", 384, 24, 8, 1300, WeightDtype::Bf16, false, false, Some(5.2)),
+    ("step/256x4_b32_t128/bf16", 256, 4, 32, 128, WeightDtype::Bf16, false, false, Some(0.21)),
+    ("step/128x3_b16_t64/bf16", 128, 3, 16, 64, WeightDtype::Bf16, false, false, None),
+    ("step/768x24_b8_t2048/tf32", 768, 24, 8, 2048, WeightDtype::Tf32, false, false, None),
+    ("step/768x24_b8_t2048/f32", 768, 24, 8, 2048, WeightDtype::F32, false, false, None),
 ];
 
 /// Measures every step whose name contains one of `filters`.
-pub fn run(gpu: &Gpu, filters: &[String]) -> Result<()> {
+pub fn run(gpu: &Gpu, filters: &[String]) -> Result<Report> {
     let kernels = Kernels::new(gpu);
     println!("{}", gpu.info().name);
+    let mut report = Report::default();
     for work in WORKS.iter().filter(|w| filters.iter().any(|f| w.0.contains(f.as_str()))) {
-        measure(&kernels, work)?;
+        let floor = work.8.map(|ms| ms * 1e3);
+        report.add(work.0, measure(&kernels, work)? * 1e3, floor);
     }
-    Ok(())
+    Ok(report)
 }
 
-fn measure(kernels: &Kernels, work: &Work) -> Result<()> {
-    let &(name, d_model, layers, batch, seq_len, dtype, lm, recompute) = work;
+/// Milliseconds of a replayed step.
+fn measure(kernels: &Kernels, work: &Work) -> Result<f64> {
+    let &(name, d_model, layers, batch, seq_len, dtype, lm, recompute, _) = work;
     let tokens = batch * seq_len;
     let backbone = MambaConfig::new(d_model, layers);
     let before = kernels.gpu().memory()?.0;
@@ -100,7 +104,7 @@ fn time<K: ModelKind>(
     (name, tokens, before): (&str, usize, usize),
     trainer: &mut Trainer<K>,
     mut step: impl FnMut(&mut Trainer<K>) -> Result<()>,
-) -> Result<()> {
+) -> Result<f64> {
     let start = Instant::now();
     step(trainer)?;
     trainer.last_outcome()?;
@@ -125,5 +129,5 @@ fn time<K: ModelKind>(
         let mean = time.microseconds / time.count as f64;
         println!("    {:>10.1} µs = {:>4} × {mean:>9.1}  {}", time.microseconds, time.count, time.name);
     }
-    Ok(())
+    Ok(replayed)
 }
