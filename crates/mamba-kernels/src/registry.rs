@@ -4,8 +4,7 @@ use crate::error::{KernelError, Result};
 use crate::kernel::Launch;
 use crate::ptx_index::MODULES;
 use mamba_cuda::{Event, Function, Gpu, Module};
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One PTX file.
@@ -19,6 +18,16 @@ pub(crate) struct PtxModule {
 }
 
 impl PtxModule {
+    /// The text with this one kernel: a driver that has not seen it before compiles all that it is given.
+    fn only(&self, symbol: &str) -> String {
+        let starts: Vec<usize> = self.ptx.match_indices(ENTRY).map(|(at, _)| at).collect();
+        let ends = starts.iter().skip(1).copied().chain([self.ptx.len()]);
+        let mut parts = starts.iter().zip(ends).map(|(&from, to)| &self.ptx[from..to]);
+        let named = |part: &&str| part[ENTRY.len()..].split('(').next() == Some(symbol);
+        let shared = &self.ptx[..starts.first().copied().unwrap_or(0)];
+        parts.find(named).map_or_else(|| self.ptx.to_owned(), |part| [shared, part].concat())
+    }
+
     fn runs_on(&self, capability: (i32, i32)) -> bool {
         match self.target {
             "90a" => capability == (9, 0),
@@ -27,12 +36,15 @@ impl PtxModule {
     }
 }
 
+/// How a kernel begins.
+const ENTRY: &str = ".visible .entry ";
+
 /// (signature, symbol, target) of every kernel of this build.
 pub fn entries() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     MODULES.iter().flat_map(|m| m.entries.iter().map(|&(signature, symbol)| (signature, symbol, m.target)))
 }
 
-/// The kernels of one device. Modules are loaded when their first kernel is asked for, once in a process.
+/// The kernels of one device. Each is loaded when it is first asked for, once in a process.
 #[derive(Clone)]
 pub struct Kernels {
     gpu: Gpu,
@@ -50,7 +62,6 @@ struct Wanted {
 
 #[derive(Default)]
 struct Loaded {
-    modules: HashMap<usize, Module>,
     functions: HashMap<String, Function>,
     /// Launches with the events around them, while they are timed.
     timed: Option<Vec<(String, Event, Event)>>,
@@ -88,8 +99,8 @@ impl Kernels {
         find(signature, self.gpu.info().capability).is_some()
     }
 
-    /// Loads every kernel that `work` would launch, several modules at a time: the driver compiles PTX that it has not
-    /// seen before, which takes up to a second a module. `work` launches nothing meanwhile; what else it enqueues runs.
+    /// Loads every kernel that `work` would launch: the driver compiles PTX that it has not seen before, which takes up to
+    /// a third of a second a kernel. `work` launches nothing meanwhile; what else it enqueues runs.
     ///
     /// # Errors
     /// Those of `work`, [`KernelError::Missing`], those of the driver.
@@ -101,7 +112,6 @@ impl Kernels {
         let done = work();
         let wanted = self.wanted().take().unwrap_or_default();
         done?;
-        self.load_modules(&wanted)?;
         for want in &wanted {
             self.function(want)?;
         }
@@ -110,30 +120,6 @@ impl Kernels {
 
     fn wanted(&self) -> MutexGuard<'_, Option<Vec<Wanted>>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Loads the modules of these kernels on as many threads as there are cores.
-    fn load_modules(&self, wanted: &[Wanted]) -> Result<()> {
-        let capability = self.gpu.info().capability;
-        let found = wanted.iter().filter_map(|want| find(&want.signature, capability));
-        let mut missing: BTreeSet<usize> = found.map(|(index, _)| index).collect();
-        missing.retain(|index| !self.lock().modules.contains_key(index));
-        let queue: Mutex<Vec<usize>> = Mutex::new(missing.into_iter().collect());
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let work = || -> Result<()> {
-            while let Some(index) = next() {
-                let module = Module::load(&self.gpu, MODULES[index].ptx)?;
-                self.lock().modules.entry(index).or_insert(module);
-            }
-            Ok(())
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.min(queue.lock().map_or(1, |q| q.len()));
-        std::thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            // A thread that panicked loaded nothing; its kernels are loaded when they are looked up.
-            handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
-        })
     }
 
     // The one launch of this crate.
@@ -166,7 +152,7 @@ impl Kernels {
     }
 
     fn lock(&self) -> MutexGuard<'_, Loaded> {
-        // A panic while the lock was held leaves at worst a module less in the map.
+        // A panic while the lock was held leaves at worst a kernel less in the map.
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -215,10 +201,7 @@ impl Kernels {
             let (major, minor) = capability;
             return Err(KernelError::Missing { signature: signature.clone(), major, minor });
         };
-        let module = match loaded.modules.entry(index) {
-            Entry::Occupied(found) => found.into_mut(),
-            Entry::Vacant(slot) => slot.insert(Module::load(&self.gpu, MODULES[index].ptx)?),
-        };
+        let module = Module::load(&self.gpu, &MODULES[index].only(symbol))?;
         let function = module.function(symbol, parameter_bytes, *max_shared)?;
         loaded.functions.insert(signature.clone(), function.clone());
         Ok(function)
@@ -244,6 +227,24 @@ fn find(signature: &str, capability: (i32, i32)) -> Option<(usize, &'static str)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_can_be_taken_out_of_their_modules() {
+        for module in MODULES {
+            let (head, _) = module.ptx.split_once(ENTRY).unwrap();
+            for &(_, symbol) in module.entries {
+                let only = module.only(symbol);
+                let last = only.lines().rfind(|l| !l.trim().is_empty() && !l.trim().starts_with("//"));
+                assert!(only.starts_with(head) && last == Some("}"), "{symbol}");
+                assert_eq!(only.matches(ENTRY).count(), 1, "{symbol}");
+                assert!(only.contains(&format!("{ENTRY}{symbol}(")), "{symbol}");
+                // What kernels share stands in front of the first.
+                let shared = [".global", ".const", ".func", ".extern", ".shared"];
+                let own = only[head.len()..].lines();
+                assert_eq!(own.filter(|l| shared.iter().any(|s| l.starts_with(s))).count(), 0, "{symbol}");
+            }
+        }
+    }
 
     #[test]
     fn the_index_is_that_of_the_ptx() {
