@@ -35,13 +35,19 @@ template <int N, int DISTANCE> __device__ __forceinline__ void sum_lanes(float* 
 // Rows of A from row0 on, as f32, k0 + K_TILE elements along k; place(k) tells where an element lies.
 template <typename T, int N, typename Place>
 __device__ __forceinline__ void stage(float (&x)[N][K_TILE], const T* a, long long row0, long long k0, const GemmArgs& g, Place place) {
-#pragma unroll 1
+    constexpr int TAKES = K_TILE / THREADS;
+    float taken[N][TAKES];   // all loads first: one wait
+#pragma unroll
     for (int r = 0; r < N; ++r)
 #pragma unroll
-        for (int i = threadIdx.x; i < K_TILE; i += THREADS) {
-            const long long row = row0 + r, k = k0 + i;
-            x[r][place(i)] = row < g.m && k < g.k ? widen(a[row * g.lda + k]) : 0.f;
+        for (int j = 0; j < TAKES; ++j) {
+            const long long row = row0 + r, k = k0 + j * THREADS + threadIdx.x;
+            taken[r][j] = row < g.m && k < g.k ? widen(a[row * g.lda + k]) : 0.f;
         }
+#pragma unroll
+    for (int r = 0; r < N; ++r)
+#pragma unroll
+        for (int j = 0; j < TAKES; ++j) x[r][place(j * THREADS + threadIdx.x)] = taken[r][j];
 }
 
 // C = A·B with B as [k, n] rows. Two threads stand side by side along n, 128 along k.
