@@ -167,13 +167,18 @@ impl Corpus {
     ///
     /// # Errors
     /// [`CliError::NoWindow`] where the part is shorter than one window.
-    pub fn validation(&self, batch: usize, seq_len: usize, limit: usize) -> Result<Vec<Batch>> {
+    pub fn validation(
+        &self,
+        batch: usize,
+        seq_len: usize,
+        limit: usize,
+    ) -> Result<impl ExactSizeIterator<Item = Batch>> {
         let batches = mamba_data::evenly_spread(&self.inner, Part::Validation, batch, seq_len, limit);
-        if batches.is_empty() {
+        if batches.len() == 0 {
             let (path, tokens) = (self.inner.path().to_owned(), self.inner.part_len(Part::Validation));
             return Err(CliError::NoWindow { path, tokens, seq_len });
         }
-        Ok(batches.into_iter().map(Batch).collect())
+        Ok(batches.map(Batch))
     }
 
     /// The first text of the validation part, about so many tokens.

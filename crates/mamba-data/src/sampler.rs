@@ -151,27 +151,29 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// At most `limit` batches spread evenly over a part, in order; the last may be padded with ignored targets.
+/// At most `limit` batches spread evenly over a part, in order, each made when it is asked for; the last may be padded with
+/// ignored targets.
 pub fn evenly_spread(
     corpus: &Corpus,
     part: Part,
     batch: usize,
     seq_len: usize,
     limit: usize,
-) -> Vec<LmBatch> {
+) -> impl ExactSizeIterator<Item = LmBatch> {
     let windows = Windows::new(corpus.stretches(part), seq_len, 0);
     let wanted = limit.saturating_mul(batch).min(windows.count);
-    let starts: Vec<usize> = (0..wanted).map(|i| windows.start(i * windows.count / wanted)).collect();
-    let padded = |rows: &[usize]| {
-        let mut out = collect(corpus, rows, seq_len);
+    let batch = batch.max(1);
+    (0..wanted.div_ceil(batch)).map(move |index| {
+        let rows = index * batch..wanted.min((index + 1) * batch);
+        let starts: Vec<usize> = rows.map(|i| windows.start(i * windows.count / wanted)).collect();
+        let mut out = collect(corpus, &starts, seq_len);
         out.inputs.resize(batch * seq_len, 0);
         out.targets.resize(batch * seq_len, IGNORE_INDEX);
         if let Some(reset) = &mut out.reset {
             reset.resize(batch * seq_len, 0);
         }
         out
-    };
-    starts.chunks(batch.max(1)).map(padded).collect()
+    })
 }
 
 /// Windows that start at these tokens.

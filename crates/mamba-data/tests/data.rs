@@ -91,7 +91,7 @@ fn documents_reset_the_state() {
     let corpus =
         Corpus::open(folder.path(), &CorpusOptions { validation: 0.0, ..CorpusOptions::default() }).unwrap();
     assert_eq!(corpus.read(0..10), b"aaaa\0bbbb\0".map(u32::from));
-    let batch = &evenly_spread(&corpus, Part::Train, 1, 9, 1)[0];
+    let batch = evenly_spread(&corpus, Part::Train, 1, 9, 1).next().unwrap();
     assert_eq!(batch.reset.as_deref(), Some(&[0, 0, 0, 0, 0, 1, 0, 0, 0][..]));
     assert_eq!(batch.targets[3], 0);
 }
@@ -129,7 +129,7 @@ fn entropy_of_a_fair_coin_is_one_bit() {
 #[test]
 fn evenly_spread_pads_the_last_batch() {
     let (_folder, corpus) = corpus_of(&letters(100), 0.0);
-    let batches = evenly_spread(&corpus, Part::Train, 4, 16, 99);
+    let batches: Vec<_> = evenly_spread(&corpus, Part::Train, 4, 16, 99).collect();
     assert_eq!(batches.len(), 2);
     assert_eq!(batches[1].targets[32..], [IGNORE_INDEX; 32]);
     assert_eq!(batches[1].inputs.len(), 64);

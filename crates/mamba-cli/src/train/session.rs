@@ -71,8 +71,8 @@ impl Validation {
     pub fn new(corpus: &Corpus, config: &RunConfig) -> Result<Self> {
         let TrainSettings { batch, seq_len, eval_batches, .. } = config.train;
         Ok(Self {
-            usual: corpus.validation(batch, seq_len, eval_batches)?,
-            last: corpus.validation(batch, seq_len, eval_batches.saturating_mul(FINAL_FACTOR))?,
+            usual: corpus.validation(batch, seq_len, eval_batches)?.collect(),
+            last: corpus.validation(batch, seq_len, eval_batches.saturating_mul(FINAL_FACTOR))?.collect(),
             bpb_per_nat: corpus.bytes_per_token().map(|b| std::f64::consts::LOG2_E / b),
         })
     }
