@@ -75,11 +75,15 @@ fn storage<T: Elem>(all: &mut Signatures) {
             all.template::<scan::ScanForward<'_, T>>(&arguments);
             all.template::<scan::ScanBackward<'_, T>>(&arguments);
         }
-        // (width, channels of a thread)
-        for (width, channels) in [(1, 4), (2, 8), (3, 8), (4, 8), (5, 4), (6, 4), (7, 2), (8, 2)] {
-            let arguments = format!("{t}, {width}, {channels}, {vector}");
-            all.template::<conv::ConvForward<'_, T>>(&arguments);
-            all.template::<conv::ConvBackward<'_, T>>(&arguments);
+    }
+    // (width, channels of a thread)
+    let wide = if size_of::<T>() == 4 { 2 } else { 4 };
+    for width in 1..=8 {
+        let channels: &[(usize, usize)] =
+            if (2..=4).contains(&width) { &[(1, 1), (4, wide)] } else { &[(1, 1)] };
+        for (forward, backward) in channels {
+            all.template::<conv::ConvForward<'_, T>>(format!("{t}, {width}, {forward}"));
+            all.template::<conv::ConvBackward<'_, T>>(format!("{t}, {width}, {backward}"));
         }
     }
     rms_norm::<T, T>(all);

@@ -7,8 +7,8 @@ use mamba_kernels::{Elem, Kernels, Launch, Val};
 use mamba_model::oracle::conv::Conv;
 use std::marker::PhantomData;
 
-/// (batch, steps, channels, width): every width, windows shorter than it, tails of a tile.
-const SIZES: [(usize, usize, usize, usize); 13] = [
+/// (batch, steps, channels, width): every width, windows shorter than it, whole tiles and tails, channels that are no vectors.
+const SIZES: [(usize, usize, usize, usize); 20] = [
     (1, 1, 8, 4),
     (2, 2, 24, 4),
     (2, 64, 96, 4),
@@ -22,6 +22,13 @@ const SIZES: [(usize, usize, usize, usize); 13] = [
     (1, 20, 9, 7),
     (2, 40, 12, 8),
     (1, 3, 8, 8),
+    (1, 300, 136, 4),
+    (2, 100, 264, 3),
+    (3, 192, 40, 2),
+    (2, 48, 130, 4),
+    (2, 73, 33, 4),
+    (5, 1, 40, 4),
+    (1, 8, 8, 3),
 ];
 
 /// (name, test) of the convolution.
@@ -35,7 +42,71 @@ pub fn trials() -> Vec<(String, Test)> {
             all.push((name("f16"), Box::new(move |k| run::<f16>(k, size, packed))));
         }
     }
+    for width in 1..=8 {
+        all.push((format!("conv/windows/{width}/f32"), Box::new(move |k| windows::<f32>(k, width))));
+        all.push((format!("conv/windows/{width}/bf16"), Box::new(move |k| windows::<bf16>(k, width))));
+    }
     all
+}
+
+/// Output and state after one window of `batch` sequences.
+fn forward<T: Elem>(
+    kernels: &Kernels,
+    shape: ConvShape,
+    x: &[T],
+    taps: [&[f32]; 2],
+    state: &[f32],
+) -> Result<(Vec<T>, Vec<f32>), String> {
+    let text = |e: mamba_kernels::KernelError| e.to_string();
+    let up = |e: mamba_cuda::CudaError| e.to_string();
+    let (gpu, stream) = (kernels.gpu(), kernels.gpu().compute());
+    let x = DeviceBuf::from_host(gpu, x).map_err(up)?;
+    let [weight, bias] = taps.map(|t| DeviceBuf::from_host(gpu, t).map_err(up));
+    let (weight, bias, state) = (weight?, bias?, DeviceBuf::from_host(gpu, state).map_err(up)?);
+    let mut out = poisoned::<T>(gpu, shape.batch * shape.seq_len * shape.channels).map_err(text)?;
+    let mut state_out = poisoned::<f32>(gpu, shape.state_len()).map_err(text)?;
+    let call = ConvForward {
+        x: x.view(),
+        weight: weight.view(),
+        bias: Some(bias.view()),
+        reset: None,
+        state_in: Some(state.view()),
+        out: out.view_mut(),
+        state_out: Some(state_out.view_mut()),
+        args: shape.args(),
+        shape,
+        marker: PhantomData,
+    };
+    call.launch(kernels).map_err(text)?;
+    Ok((out.to_host(stream).map_err(up)?, state_out.to_host(stream).map_err(up)?))
+}
+
+/// A sequence in windows of 1, 1, 2, 3, 5, … steps has the bits that it has in one window among other sequences.
+fn windows<T: Elem>(kernels: &Kernels, width: usize) -> Result<(), String> {
+    let (batch, seq_len, channels) = (2, 60, 24);
+    let shape =
+        |batch, seq_len| ConvShape { batch, seq_len, channels, width, ld_x: channels, ld_dx: channels };
+    let row = seq_len * channels;
+    let (x, all) = (draws::<T>("x", batch * row), shape(batch, seq_len));
+    let (weight, bias) = (draws::<f32>("weight", channels * width), draws::<f32>("bias", channels));
+    let state = draws::<f32>("state", all.state_len());
+    let (want, want_state) = forward(kernels, all, &x, [&weight, &bias], &state)?;
+    let (mut got, mut carried) = (Vec::new(), state[all.state_len() / 2..].to_vec());
+    for steps in [1, 1, 2, 3, 5, 24, 24 - 1, 1] {
+        let start = row + got.len();
+        let window = &x[start..start + steps * channels];
+        let (out, next) = forward(kernels, shape(1, steps), window, [&weight, &bias], &carried)?;
+        got.extend(out);
+        carried = next;
+    }
+    let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+    if got.len() != row || !same(&wide(&got), &wide(&want[row..])) {
+        return Err("windows differ from the whole".to_owned());
+    }
+    match same(&wide(&carried), &wide(&want_state[all.state_len() / 2..])) {
+        true => Ok(()),
+        false => Err("carried states differ".to_owned()),
+    }
 }
 
 fn run<T: Elem>(

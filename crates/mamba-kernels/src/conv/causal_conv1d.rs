@@ -6,9 +6,13 @@ use mamba_cuda::{Dims, View, ViewMut};
 
 /// Widest convolution of the kernels.
 pub const MAX_WIDTH: usize = 8;
-/// Steps of a thread, `TT` in the kernel.
-const STEPS: usize = 16;
-const THREADS: u32 = 128;
+/// Warps of a block, each with its own tile; `WARPS` in the kernel.
+const WARPS: usize = 4;
+const LANES: usize = 32;
+/// Steps of a tile are multiples of this: of the rows that a warp has in flight.
+const STEPS: usize = 24;
+/// Shorter sequences go without vectors: one channel a thread occupies more of the device.
+const SHORT: usize = 4;
 
 /// Sizes as the kernels take them; mirrors `ConvArgs` in `causal_conv1d.cu`.
 #[repr(C)]
@@ -17,9 +21,10 @@ pub struct ConvArgs {
     batch: i64,
     seq_len: i64,
     channels: i64,
-    width: i64,
     ld_x: i64,
     ld_dx: i64,
+    forward_steps: i64,
+    backward_steps: i64,
 }
 
 impl CppType for ConvArgs {
@@ -50,15 +55,34 @@ impl ConvShape {
             batch: self.batch as i64,
             seq_len: self.seq_len as i64,
             channels: self.channels as i64,
-            width: self.width as i64,
             ld_x: self.ld_x as i64,
             ld_dx: self.ld_dx as i64,
+            forward_steps: STEPS as i64,
+            backward_steps: self.backward_steps() as i64,
         })
     }
 
-    /// Parts that the backward leaves: one a tile and sequence.
+    /// Steps of a tile of the backward: long tiles repeat less at their ends and leave fewer sums, but the last round of
+    /// blocks must not be nearly empty. `ROUND` blocks run at once on an H200; on other devices the choice is as valid.
+    fn backward_steps(&self) -> usize {
+        const ROUND: usize = 528;
+        /// What the start of a tile costs, in steps.
+        const START: usize = 24;
+        let groups = self.channels.div_ceil(4 * LANES);
+        let cost = |steps: &usize| {
+            let blocks = groups * (self.batch * self.seq_len.div_ceil(*steps)).div_ceil(WARPS);
+            blocks.div_ceil(ROUND) * (steps + START)
+        };
+        (1..=8).map(|k| k * STEPS).min_by_key(cost).unwrap_or(STEPS)
+    }
+
+    /// Parts that the backward leaves: one a block's tiles.
     pub fn parts(&self) -> usize {
-        self.batch * self.seq_len.div_ceil(STEPS)
+        self.tiles(self.backward_steps()).div_ceil(WARPS)
+    }
+
+    fn tiles(&self, steps: usize) -> usize {
+        self.batch * self.seq_len.div_ceil(steps)
     }
 
     /// Elements of the backward's `partial`.
@@ -71,33 +95,21 @@ impl ConvShape {
         self.batch * self.channels * (self.width - 1)
     }
 
-    /// Channels of a thread.
-    fn vector(&self) -> usize {
-        match self.width {
-            2..=4 => 8,
-            1 | 5 | 6 => 4,
-            _ => 2,
-        }
-    }
-
     fn check(&self, kernel: &'static str) -> Result<()> {
         ensure((1..=MAX_WIDTH).contains(&self.width), kernel, "width", self.width, "1 to 8")?;
         ensure(self.ld_x >= self.channels, kernel, "ld_x", self.ld_x, "at least the number of channels")?;
         ensure(
-            self.blocks() < 1 << 31,
+            self.channels.div_ceil(LANES) * (self.tiles(STEPS) + WARPS) < 1 << 31,
             kernel,
             "batch · seq_len · channels",
             self.batch,
-            "2^31 blocks at most",
+            "2^31 tiles at most",
         )
     }
 
-    fn blocks(&self) -> usize {
-        (self.channels.div_ceil(self.vector()) * self.parts()).div_ceil(THREADS as usize)
-    }
-
-    fn dims(&self) -> Dims {
-        Dims { grid: [self.blocks() as u32, 1, 1], block: THREADS, shared: 0 }
+    fn dims(&self, steps: usize, vector: usize) -> Dims {
+        let blocks = self.channels.div_ceil(LANES * vector) * self.tiles(steps).div_ceil(WARPS);
+        Dims { grid: [blocks as u32, 1, 1], block: (WARPS * LANES) as u32, shared: 0 }
     }
 
     /// Elements of a matrix whose tokens lie `ld` apart.
@@ -106,25 +118,21 @@ impl ConvShape {
         if tokens == 0 { 0 } else { (tokens - 1) * ld + self.channels }
     }
 
-    /// Whether every access of `T` is a whole aligned vector.
-    fn vectors<T: Elem>(&self, addresses: &[u64], lds: &[usize]) -> bool {
-        let bytes = (self.vector() * size_of::<T>()).min(16);
-        let aligned = addresses.iter().all(|a| a.is_multiple_of(bytes as u64));
-        aligned
-            && self.channels.is_multiple_of(self.vector())
+    /// Channels of a thread: `wide` where every access is a whole aligned vector and the kernels have it, or one.
+    fn vector<T: Elem>(&self, wide: usize, addresses: &[u64], lds: &[usize]) -> usize {
+        let bytes = wide * size_of::<T>();
+        let aligned = addresses.iter().all(|a| a.is_multiple_of(bytes as u64))
             && lds.iter().all(|ld| (ld * size_of::<T>()).is_multiple_of(bytes))
-    }
-
-    fn template<T: Elem>(&self, vector: bool) -> String {
-        format!("<{}, {}, {}, {vector}>", T::CPP, self.width, self.vector())
+            && self.channels.is_multiple_of(wide);
+        let usual = (2..=4).contains(&self.width) && self.seq_len > SHORT;
+        if aligned && usual { wide } else { 1 }
     }
 }
 
 crate::kernel! {
     /// out = silu(conv(x) + bias).
     pub struct ConvForward['a, T: Elem] = "conv_forward", |this| {
-        let aligned = this.shape.vectors::<T>(&[this.x.ptr(), this.out.ptr()], &[this.shape.ld_x, this.shape.channels]);
-        this.shape.template::<T>(aligned)
+        format!("<{}, {}, {}>", T::CPP, this.shape.width, this.vector())
     }; {
         /// `[batch, seq_len, channels]`, tokens `ld_x` apart.
         x: View<'a, T>,
@@ -149,6 +157,14 @@ crate::kernel! {
     }
 }
 
+impl<T: Elem> ConvForward<'_, T> {
+    /// Channels of a thread.
+    fn vector(&self) -> usize {
+        let s = &self.shape;
+        s.vector::<T>(4, &[self.x.ptr(), self.out.ptr()], &[s.ld_x, s.channels])
+    }
+}
+
 impl<T: Elem> Launch for ConvForward<'_, T> {
     fn check(&self) -> Result<()> {
         let s = &self.shape;
@@ -169,16 +185,14 @@ impl<T: Elem> Launch for ConvForward<'_, T> {
     }
 
     fn dims(&self) -> Dims {
-        self.shape.dims()
+        self.shape.dims(STEPS, self.vector())
     }
 }
 
 crate::kernel! {
     /// Gradients of the convolution; the sums for the taps and the bias are left in `partial`.
     pub struct ConvBackward['a, T: Elem] = "conv_backward", |this| {
-        let (s, second) = (&this.shape, this.d_out2.map_or(0, |d| d.ptr()));
-        let addresses = [this.x.ptr(), this.d_out.ptr(), second, this.d_x.ptr()];
-        s.template::<T>(s.vectors::<T>(&addresses, &[s.ld_x, s.ld_dx, s.channels]))
+        format!("<{}, {}, {}>", T::CPP, this.shape.width, this.vector())
     }; {
         /// As in the forward.
         x: View<'a, T>,
@@ -207,6 +221,16 @@ crate::kernel! {
     }
 }
 
+impl<T: Elem> ConvBackward<'_, T> {
+    /// Channels of a thread.
+    fn vector(&self) -> usize {
+        let (s, wide) = (&self.shape, if size_of::<T>() == 4 { 2 } else { 4 });
+        let second = self.d_out2.map_or(0, |d| d.ptr());
+        let addresses = [self.x.ptr(), self.d_out.ptr(), second, self.d_x.ptr()];
+        s.vector::<T>(wide, &addresses, &[s.ld_x, s.ld_dx, s.channels])
+    }
+}
+
 impl<T: Elem> Launch for ConvBackward<'_, T> {
     fn check(&self) -> Result<()> {
         let s = &self.shape;
@@ -227,6 +251,6 @@ impl<T: Elem> Launch for ConvBackward<'_, T> {
     }
 
     fn dims(&self) -> Dims {
-        self.shape.dims()
+        self.shape.dims(self.shape.backward_steps(), self.vector())
     }
 }

@@ -34,6 +34,7 @@ fn conv<T: Elem>(bench: &mut Bench) -> Result<()> {
         ld_dx: ld,
     };
     let (xz, d_out) = (random::<T>(&gpu, TOKENS * ld, 1.0)?, random::<T>(&gpu, TOKENS * D_INNER, 1.0)?);
+    let d_second = random::<T>(&gpu, TOKENS * D_INNER, 1.0)?;
     let (weight, bias) = (random::<f32>(&gpu, D_INNER * 4, 0.5)?, random::<f32>(&gpu, D_INNER, 0.1)?);
     let mut out = DeviceBuf::<T>::zeros(&gpu, TOKENS * D_INNER)?;
     let mut d_x = DeviceBuf::<T>::zeros(&gpu, TOKENS * ld)?;
@@ -54,23 +55,29 @@ fn conv<T: Elem>(bench: &mut Bench) -> Result<()> {
         };
         call.launch(kernels)
     })?;
-    bench.line(&backward, Work::Bytes(3 * cells), |kernels| {
-        let call = ConvBackward {
-            x: xz.view(),
-            weight: weight.view(),
-            bias: Some(bias.view()),
-            reset: None,
-            state_in: None,
-            d_out: d_out.view(),
-            d_out2: None,
-            d_x: d_x.view_mut(),
-            partial: partial.view_mut(),
-            args: shape.args(),
-            shape,
-            marker,
-        };
-        call.launch(kernels)
-    })
+    // The gradient of the output alone, and in two parts as a model has it.
+    let mut line = |name: &str, d_out2: Option<&DeviceBuf<T>>| {
+        let work = Work::Bytes((3 + usize::from(d_out2.is_some())) * cells);
+        bench.line(name, work, |kernels| {
+            let call = ConvBackward {
+                x: xz.view(),
+                weight: weight.view(),
+                bias: Some(bias.view()),
+                reset: None,
+                state_in: None,
+                d_out: d_out.view(),
+                d_out2: d_out2.map(DeviceBuf::view),
+                d_x: d_x.view_mut(),
+                partial: partial.view_mut(),
+                args: shape.args(),
+                shape,
+                marker,
+            };
+            call.launch(kernels)
+        })
+    };
+    line(&backward, None)?;
+    line(&format!("{backward}/two"), Some(&d_second))
 }
 
 /// 16 states a channel.
