@@ -151,7 +151,7 @@ pub(crate) static MODULES: &[PtxModule] = &[
         target: "80",
         ptx: include_str!("../ptx/fold_parts.sm80.ptx"),
         entries: &[
-            ("fold_parts(float const*, float*, long long, int, long long, int, long long)", "_Z10fold_partsPKfPfxixix"),
+            ("fold_parts(float const*, float*, FoldJobs)", "_Z10fold_partsPKfPf8FoldJobs"),
         ],
     },
     PtxModule {

@@ -2,8 +2,8 @@ use crate::support::{Test, close, draws, poisoned, rounding, wide};
 use half::{bf16, f16};
 use mamba_cuda::DeviceBuf;
 use mamba_kernels::conv::{ConvBackward, ConvForward, ConvShape};
-use mamba_kernels::fold::FoldParts;
-use mamba_kernels::{Elem, Kernels, Launch, Val};
+use mamba_kernels::fold::{Fold, FoldParts};
+use mamba_kernels::{Elem, Kernels, Launch};
 use mamba_model::oracle::conv::Conv;
 use std::marker::PhantomData;
 
@@ -165,18 +165,16 @@ fn run<T: Elem>(
     };
     backward.launch(kernels).map_err(text)?;
     let mut d_weight = DeviceBuf::<f32>::zeros(gpu, channels * width).map_err(up)?;
-    FoldParts {
-        partial: partial.view(),
-        out: d_weight.view_mut(),
-        len: Val((channels * width) as i64),
-        parts: Val(shape.parts() as i32),
-        stride: Val((channels * (width + 1)) as i64),
-        cols: Val(width as i32),
-        row_stride: Val((width + 1) as i64),
-        marker: PhantomData,
-    }
-    .launch(kernels)
-    .map_err(text)?;
+    let taps = Fold {
+        len: channels * width,
+        cols: width,
+        row_stride: width + 1,
+        ..Fold::dense(shape.parts(), channels * (width + 1))
+    };
+    FoldParts::new(partial.view(), d_weight.view_mut(), &[taps])
+        .map_err(text)?
+        .launch(kernels)
+        .map_err(text)?;
 
     let x: Vec<f64> = wide(&xz).chunks(ld).flat_map(|row| row[..channels].to_vec()).collect();
     let (w, b, s) = (wide(&weight), wide(&bias), wide(&state));

@@ -2,7 +2,7 @@ use crate::support::{Test, bits, close, draws, poisoned, wide};
 use half::{bf16, f16};
 use mamba_cuda::DeviceBuf;
 use mamba_kernels::elementwise::{Add, AddBias, Cast, ColumnSums, Fill, Scale};
-use mamba_kernels::fold::FoldParts;
+use mamba_kernels::fold::{Fold, FoldParts};
 use mamba_kernels::{Elem, Kernels, Launch, Val};
 use std::marker::PhantomData;
 
@@ -123,18 +123,10 @@ fn columns<T: Elem>(kernels: &Kernels, (rows, cols): (usize, usize)) -> Result<(
     }
     .launch(kernels)
     .map_err(text)?;
-    FoldParts {
-        partial: partial.view(),
-        out: out.view_mut(),
-        len: Val(cols as i64),
-        parts: Val(parts as i32),
-        stride: Val(cols as i64),
-        cols: c,
-        row_stride: Val(cols as i64),
-        marker: PhantomData,
-    }
-    .launch(kernels)
-    .map_err(text)?;
+    FoldParts::new(partial.view(), out.view_mut(), &[Fold::dense(parts, cols)])
+        .map_err(text)?
+        .launch(kernels)
+        .map_err(text)?;
     let mut want = wide(&old);
     for row in x.chunks(ld) {
         want.iter_mut().zip(row).for_each(|(w, v)| *w += f64::from(v.to_f32()));

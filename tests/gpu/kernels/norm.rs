@@ -1,7 +1,7 @@
 use crate::support::{Test, close, draws, poisoned, rounding, wide};
 use half::{bf16, f16};
 use mamba_cuda::{CudaError, DeviceBuf};
-use mamba_kernels::fold::FoldParts;
+use mamba_kernels::fold::{Fold, FoldParts};
 use mamba_kernels::norm::{RmsNormBackward, RmsNormForward, parts};
 use mamba_kernels::{Elem, KernelError, Kernels, Launch, Val};
 use mamba_model::oracle::ops::{rmsnorm, rmsnorm_backward};
@@ -166,16 +166,8 @@ impl<T: Elem, O: Elem> Case<T, O> {
             marker: PhantomData,
         };
         call.launch(kernels).map_err(text)?;
-        let fold = FoldParts {
-            partial: partial.view(),
-            out: d_weight.view_mut(),
-            len: Val(dim as i64),
-            parts: Val(count as i32),
-            stride: Val(dim as i64),
-            cols: Val(dim as i32),
-            row_stride: Val(dim as i64),
-            marker: PhantomData,
-        };
+        let fold =
+            FoldParts::new(partial.view(), d_weight.view_mut(), &[Fold::dense(count, dim)]).map_err(text)?;
         fold.launch(kernels).map_err(text)?;
         let got = d_residual.to_host(stream).map_err(up)?;
         let copy = d_add.to_host(stream).map_err(up)?;

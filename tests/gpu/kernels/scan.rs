@@ -1,7 +1,7 @@
 use crate::support::{Test, close, draws, poisoned, rounding, wide};
 use half::{bf16, f16};
 use mamba_cuda::DeviceBuf;
-use mamba_kernels::fold::FoldParts;
+use mamba_kernels::fold::{Fold, FoldParts};
 use mamba_kernels::scan::{FoldStates, ScanBackward, ScanForward, ScanShape};
 use mamba_kernels::{Elem, Kernels, Launch, Val};
 use mamba_model::oracle::scan::Scan;
@@ -141,19 +141,10 @@ fn run<T: Elem>(
     backward.launch(kernels).map_err(text)?;
     fold_states(kernels, &shape, &partial_bc, &mut grads_q, rank)?;
     let mut d_a_log = DeviceBuf::<f32>::zeros(gpu, channels * states).map_err(up)?;
-    let len = channels * states;
-    FoldParts {
-        partial: partial_a.view(),
-        out: d_a_log.view_mut(),
-        len: Val(len as i64),
-        parts: Val(batch as i32),
-        stride: Val(len as i64),
-        cols: Val(states as i32),
-        row_stride: Val(states as i64),
-        marker: PhantomData,
-    }
-    .launch(kernels)
-    .map_err(text)?;
+    FoldParts::new(partial_a.view(), d_a_log.view_mut(), &[Fold::dense(batch, channels * states)])
+        .map_err(text)?
+        .launch(kernels)
+        .map_err(text)?;
 
     let wide_q = wide(&q);
     let (w_u, w_raw, w_z) = (wide(&u), wide(&raw), columns(&wide(&xz), ld_z, channels, channels));

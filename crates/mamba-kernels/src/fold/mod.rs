@@ -2,4 +2,4 @@
 
 mod parts;
 
-pub use parts::FoldParts;
+pub use parts::{Fold, FoldJobs, FoldParts, MAX_FOLDS};

@@ -1,9 +1,8 @@
+use super::folds::Parts;
 use super::sizes::Sizes;
 use mamba_cuda::{DeviceBuf, Gpu};
-use mamba_kernels::elementwise::ColumnSums;
 use mamba_kernels::embedding::EmbeddingBackward;
 use mamba_kernels::loss::LossTotals;
-use mamba_kernels::norm::parts;
 use mamba_kernels::{Elem, Result};
 
 /// What a forward pass keeps.
@@ -114,10 +113,10 @@ pub(super) struct Scratch<T: Elem> {
     pub d_xz: DeviceBuf<T>,
     /// `[M, d_model]`, of the norm's output.
     pub d_normed: DeviceBuf<T>,
-    /// Partial sums of whatever runs.
+    /// The scan's sums for B and C by channel block.
     pub partial: DeviceBuf<f32>,
-    /// `[batch, d_inner, d_state + 2]`: the scan's sums of A_log, D and the Δ bias by sequence.
-    pub by_sequence: DeviceBuf<f32>,
+    /// Parts of the sums that become gradients of small tensors, laid out as [`Parts`].
+    pub sums: DeviceBuf<f32>,
     /// `[M, input_width]`: the gradient of the input, still scaled, and without the scale.
     pub d_input: Option<[DeviceBuf<f32>; 2]>,
 }
@@ -126,13 +125,6 @@ impl<T: Elem> Scratch<T> {
     pub fn new(gpu: &Gpu, s: &Sizes, input_gradient: bool) -> Result<Self> {
         let bulk = |cols: usize| DeviceBuf::uninit(gpu, s.tokens * cols);
         let floats = |len: usize| DeviceBuf::uninit(gpu, len);
-        let widest = (2 * s.d_inner).max(s.d_model);
-        let partial = [
-            s.scan().partial_len(),
-            s.conv().partial_len(),
-            parts(s.tokens, s.d_model) * s.d_model,
-            ColumnSums::<T>::parts(s.tokens) * widest,
-        ];
         let halves = size_of::<T>() != size_of::<f32>();
         Ok(Self {
             d_residual: floats(s.tokens * s.d_model)?,
@@ -143,8 +135,8 @@ impl<T: Elem> Scratch<T> {
             d_q: bulk(s.x_cols)?,
             d_xz: bulk(2 * s.d_inner)?,
             d_normed: bulk(s.d_model)?,
-            partial: floats(partial.into_iter().max().unwrap_or(0))?,
-            by_sequence: floats(s.batch * s.d_inner * (s.d_state + 2))?,
+            partial: floats(s.scan().partial_len())?,
+            sums: floats(Parts::new::<T>(s).len())?,
             d_input: match input_gradient {
                 true => Some([floats(s.tokens * s.input_width)?, floats(s.tokens * s.input_width)?]),
                 false => None,

@@ -1,4 +1,5 @@
 use super::activations::{Layer, Scratch};
+use super::folds::{Parts, into, place};
 use super::forward::Block;
 use super::products::{Call, Products};
 use super::sizes::Sizes;
@@ -6,9 +7,9 @@ use crate::params::Span;
 use mamba_cuda::{DeviceBuf, View, ViewMut};
 use mamba_kernels::conv::ConvBackward;
 use mamba_kernels::elementwise::ColumnSums;
-use mamba_kernels::fold::FoldParts;
+use mamba_kernels::fold::{Fold, FoldParts};
 use mamba_kernels::gemm::{Layout, Shape};
-use mamba_kernels::norm::{RmsNormBackward, parts};
+use mamba_kernels::norm::RmsNormBackward;
 use mamba_kernels::scan::{FoldStates, ScanBackward};
 use mamba_kernels::{Elem, KernelError, Kernels, Launch, Result, Val};
 use std::marker::PhantomData;
@@ -43,20 +44,39 @@ impl<T: Elem> Block<'_, T> {
     ) -> Result<()> {
         self.out_backward(products, layer, scratch, grads)?;
         self.scan_backward(layer, scratch)?;
-        self.fold_scan(scratch, grads)?;
+        self.fold_states(scratch)?;
         self.q_backward(products, layer, scratch, grads)?;
-        self.conv_backward(layer, scratch, grads)?;
+        self.conv_backward(layer, scratch)?;
         self.in_backward(products, layer, scratch, grads)?;
         let norm = NormGrad {
             weight: self.weights.keep(self.params.norm)?,
-            span: self.params.norm,
             residual,
             rstd: layer.rstd.view(),
             accumulate: true,
         };
-        let Scratch { d_residual, d_branch, d_normed, partial, .. } = scratch;
-        let (into, partial) = ((d_residual, d_branch), partial.view_mut());
-        norm.run(self.kernels, self.sizes, d_normed.view(), into, partial, grads)
+        let Scratch { d_residual, d_branch, d_normed, sums, .. } = scratch;
+        let parts = sums.view_mut().slice(place(&Parts::new::<T>(self.sizes).norm))?;
+        norm.run(self.kernels, self.sizes, d_normed.view(), (d_residual, d_branch), parts)?;
+        FoldParts::new(sums.view(), grads.reborrow(), &self.folds())?.launch(self.kernels)
+    }
+
+    /// The sums that become gradients of the block's small tensors.
+    fn folds(&self) -> Vec<Fold> {
+        let (parts, params) = (Parts::new::<T>(self.sizes), self.params);
+        let mut all = vec![
+            into(parts.a, params.a_log),
+            into(parts.d, params.d),
+            into(parts.dt_bias, params.dt_bias),
+            into(parts.conv_weight, params.conv_weight),
+            into(parts.norm, params.norm),
+        ];
+        let optional = [
+            (parts.conv_bias, params.conv_bias),
+            (parts.in_bias, params.in_proj_bias),
+            (parts.out_bias, params.out_proj_bias),
+        ];
+        all.extend(optional.into_iter().filter_map(|(fold, span)| Some(into(fold, span?))));
+        all
     }
 
     fn out_backward(
@@ -67,7 +87,7 @@ impl<T: Elem> Block<'_, T> {
         grads: &mut Grads<'_>,
     ) -> Result<()> {
         let s = self.sizes;
-        let Scratch { d_residual, d_branch, d_gated, partial, .. } = scratch;
+        let Scratch { d_residual, d_branch, d_gated, sums, .. } = scratch;
         let d_out = rounded(d_residual, d_branch)?;
         products.run(Call {
             shape: Shape::dense(Layout::Tn, s.d_inner, s.d_model, s.tokens),
@@ -77,9 +97,9 @@ impl<T: Elem> Block<'_, T> {
             c: grad(grads, self.params.out_proj)?,
             accumulate: true,
         })?;
-        if let Some(span) = self.params.out_proj_bias {
-            let sums = ColumnGrad { x: d_out, cols: s.d_model, partial: partial.view_mut() };
-            sums.run(self.kernels, s, grad(grads, span)?)?;
+        if self.params.out_proj_bias.is_some() {
+            let to = sums.view_mut().slice(place(&Parts::new::<T>(s).out_bias))?;
+            column_sums(self.kernels, s, d_out, s.d_model, to)?;
         }
         products.run(Call {
             shape: Shape::dense(Layout::Nt, s.tokens, s.d_inner, s.d_model),
@@ -95,10 +115,11 @@ impl<T: Elem> Block<'_, T> {
     fn scan_backward(&self, layer: &Layer<T>, scratch: &mut Scratch<T>) -> Result<()> {
         let s = self.sizes;
         let (b, c, end) = (s.dt_rank, s.dt_rank + s.d_state, layer.q.len());
-        let Scratch { d_gated, d_u, d_raw, d_xz, partial, by_sequence, .. } = scratch;
-        let rows = s.batch * s.d_inner;
-        let (partial_a, rest) = by_sequence.view_mut().split_at(rows * s.d_state)?;
-        let (partial_d, partial_bias) = rest.split_at(rows)?;
+        let Scratch { d_gated, d_u, d_raw, d_xz, partial, sums, .. } = scratch;
+        let Parts { a, d, dt_bias, .. } = Parts::new::<T>(s);
+        let (_, rest) = sums.view_mut().split_at(a.partial)?;
+        let (partial_a, rest) = rest.split_at(d.partial - a.partial)?;
+        let (partial_d, partial_bias) = rest.split_at(dt_bias.partial - d.partial)?;
         let gate = s.d_inner..d_xz.len();
         let unsaved =
             KernelError::Length { kernel: "model", argument: "saved", got: 0, need: s.scan().saved_len() };
@@ -128,9 +149,10 @@ impl<T: Elem> Block<'_, T> {
         .launch(self.kernels)
     }
 
-    fn fold_scan(&self, scratch: &mut Scratch<T>, grads: &mut Grads<'_>) -> Result<()> {
+    /// Gradients of B and C.
+    fn fold_states(&self, scratch: &mut Scratch<T>) -> Result<()> {
         let s = self.sizes;
-        let Scratch { d_q, partial, by_sequence, .. } = scratch;
+        let Scratch { d_q, partial, .. } = scratch;
         let tail = s.dt_rank..d_q.len();
         FoldStates {
             partial: partial.view(),
@@ -143,19 +165,7 @@ impl<T: Elem> Block<'_, T> {
             shape: s.scan(),
             marker: PhantomData,
         }
-        .launch(self.kernels)?;
-        let rows = s.batch * s.d_inner;
-        let sums = by_sequence.view();
-        let folds = [
-            (self.params.a_log, 0, s.d_inner * s.d_state),
-            (self.params.d, rows * s.d_state, s.d_inner),
-            (self.params.dt_bias, rows * (s.d_state + 1), s.d_inner),
-        ];
-        for (span, start, len) in folds {
-            let partial = sums.slice(start..start + s.batch * len)?;
-            fold(self.kernels, partial, grad(grads, span)?, s.batch, (len, len))?;
-        }
-        Ok(())
+        .launch(self.kernels)
     }
 
     /// dt_proj and x_proj.
@@ -202,9 +212,9 @@ impl<T: Elem> Block<'_, T> {
         })
     }
 
-    fn conv_backward(&self, layer: &Layer<T>, scratch: &mut Scratch<T>, grads: &mut Grads<'_>) -> Result<()> {
+    fn conv_backward(&self, layer: &Layer<T>, scratch: &mut Scratch<T>) -> Result<()> {
         let (s, shape) = (self.sizes, self.sizes.conv());
-        let Scratch { d_u, d_xz, partial, .. } = scratch;
+        let Scratch { d_u, d_xz, sums, .. } = scratch;
         ConvBackward {
             x: layer.xz.view(),
             weight: self.weights.keep(self.params.conv_weight)?,
@@ -214,33 +224,12 @@ impl<T: Elem> Block<'_, T> {
             d_out: d_u[0].view(),
             d_out2: Some(d_u[1].view()),
             d_x: d_xz.view_mut(),
-            partial: partial.view_mut(),
+            partial: sums.view_mut().slice(place(&Parts::new::<T>(s).conv_weight))?,
             args: shape.args(),
             shape,
             marker: PhantomData,
         }
-        .launch(self.kernels)?;
-        // [parts, d_inner, d_conv + 1]: the taps, then the bias.
-        let (taps, width) = (s.d_conv, s.d_conv + 1);
-        let sums = |start: usize, out: ViewMut<'_, f32>, cols: usize| {
-            let partial = partial.view();
-            FoldParts {
-                partial: partial.slice(start..partial.len())?,
-                len: Val(out.len() as i64),
-                out,
-                parts: Val(shape.parts() as i32),
-                stride: Val((s.d_inner * width) as i64),
-                cols: Val(cols as i32),
-                row_stride: Val(width as i64),
-                marker: PhantomData,
-            }
-            .launch(self.kernels)
-        };
-        sums(0, grad(grads, self.params.conv_weight)?, taps)?;
-        match self.params.conv_bias {
-            Some(span) => sums(taps, grad(grads, span)?, 1),
-            None => Ok(()),
-        }
+        .launch(self.kernels)
     }
 
     fn in_backward(
@@ -251,7 +240,7 @@ impl<T: Elem> Block<'_, T> {
         grads: &mut Grads<'_>,
     ) -> Result<()> {
         let s = self.sizes;
-        let Scratch { d_xz, d_normed, partial, .. } = scratch;
+        let Scratch { d_xz, d_normed, sums, .. } = scratch;
         products.run(Call {
             shape: Shape::dense(Layout::Tn, s.d_model, 2 * s.d_inner, s.tokens),
             a: layer.normed.view(),
@@ -260,9 +249,9 @@ impl<T: Elem> Block<'_, T> {
             c: grad(grads, self.params.in_proj)?,
             accumulate: true,
         })?;
-        if let Some(span) = self.params.in_proj_bias {
-            let sums = ColumnGrad { x: d_xz.view(), cols: 2 * s.d_inner, partial: partial.view_mut() };
-            sums.run(self.kernels, s, grad(grads, span)?)?;
+        if self.params.in_proj_bias.is_some() {
+            let to = sums.view_mut().slice(place(&Parts::new::<T>(s).in_bias))?;
+            column_sums(self.kernels, s, d_xz.view(), 2 * s.d_inner, to)?;
         }
         products.run(Call {
             shape: Shape::dense(Layout::Nt, s.tokens, s.d_model, 2 * s.d_inner),
@@ -275,59 +264,30 @@ impl<T: Elem> Block<'_, T> {
     }
 }
 
-/// Adds `parts` parts of `len` elements, `stride` apart, to `out`.
-fn fold(
+/// Gradient of a bias: parts of the sums over the tokens of `x` `[M, cols]`.
+pub(super) fn column_sums<T: Elem>(
     kernels: &Kernels,
-    partial: View<'_, f32>,
-    out: ViewMut<'_, f32>,
-    parts: usize,
-    (len, stride): (usize, usize),
+    sizes: &Sizes,
+    x: View<'_, T>,
+    cols: usize,
+    partial: ViewMut<'_, f32>,
 ) -> Result<()> {
-    FoldParts {
+    let rows = sizes.tokens;
+    ColumnSums {
+        x,
         partial,
-        out,
-        len: Val(len as i64),
-        parts: Val(parts as i32),
-        stride: Val(stride as i64),
-        cols: Val(len as i32),
-        row_stride: Val(len as i64),
+        rows: Val(rows as i64),
+        cols: Val(cols as i32),
+        ld: Val(cols as i64),
+        rows_per_part: Val(ColumnSums::<T>::rows_per_part(rows) as i64),
         marker: PhantomData,
     }
     .launch(kernels)
 }
 
-/// Gradient of a bias: sums over the tokens.
-pub(super) struct ColumnGrad<'a, T: Elem> {
-    /// `[M, cols]`.
-    pub x: View<'a, T>,
-    pub cols: usize,
-    pub partial: ViewMut<'a, f32>,
-}
-
-impl<T: Elem> ColumnGrad<'_, T> {
-    /// Adds the sums to `out`.
-    pub fn run(self, kernels: &Kernels, sizes: &Sizes, out: ViewMut<'_, f32>) -> Result<()> {
-        let Self { x, cols, mut partial } = self;
-        let rows = sizes.tokens;
-        ColumnSums {
-            x,
-            partial: partial.reborrow(),
-            rows: Val(rows as i64),
-            cols: Val(cols as i32),
-            ld: Val(cols as i64),
-            rows_per_part: Val(ColumnSums::<T>::rows_per_part(rows) as i64),
-            marker: PhantomData,
-        }
-        .launch(kernels)?;
-        fold(kernels, partial.as_view(), out, ColumnSums::<T>::parts(rows), (cols, cols))
-    }
-}
-
 /// Adjoint of a norm.
 pub(super) struct NormGrad<'a> {
     pub weight: View<'a, f32>,
-    /// Where the weight's gradient goes.
-    pub span: Span,
     pub residual: View<'a, f32>,
     pub rstd: View<'a, f32>,
     /// Whether the residual stream goes on beside the norm.
@@ -335,16 +295,16 @@ pub(super) struct NormGrad<'a> {
 }
 
 impl NormGrad<'_> {
+    /// Leaves the weight's gradient as parts.
     pub fn run<T: Elem, O: Elem>(
         self,
         kernels: &Kernels,
         sizes: &Sizes,
         d_out: View<'_, O>,
         (d_residual, d_branch): (&mut DeviceBuf<f32>, &mut Option<DeviceBuf<T>>),
-        mut partial: ViewMut<'_, f32>,
-        grads: &mut Grads<'_>,
+        partial: ViewMut<'_, f32>,
     ) -> Result<()> {
-        let Self { weight, span, residual, rstd, accumulate } = self;
+        let Self { weight, residual, rstd, accumulate } = self;
         let (rows, dim) = (sizes.tokens, sizes.d_model);
         RmsNormBackward {
             residual,
@@ -353,13 +313,12 @@ impl NormGrad<'_> {
             d_out,
             d_residual: d_residual.view_mut(),
             d_add: d_branch.as_mut().map(DeviceBuf::view_mut),
-            partial: partial.reborrow(),
+            partial,
             accumulate: Val(i32::from(accumulate)),
             rows: Val(rows as i64),
             dim: Val(dim as i32),
             marker: PhantomData,
         }
-        .launch(kernels)?;
-        fold(kernels, partial.as_view(), grad(grads, span)?, parts(rows, dim), (dim, dim))
+        .launch(kernels)
     }
 }

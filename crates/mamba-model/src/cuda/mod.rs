@@ -11,6 +11,7 @@ mod activations;
 mod backward;
 mod batch;
 mod decode;
+mod folds;
 mod forward;
 mod head;
 mod model;

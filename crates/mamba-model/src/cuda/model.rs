@@ -1,6 +1,7 @@
 use super::activations::{Activations, Keep, Layer, Scratch};
-use super::backward::{ColumnGrad, Grads, NormGrad, grad, rounded};
+use super::backward::{Grads, NormGrad, column_sums, grad, rounded};
 use super::batch::{DeviceBatch, Input};
+use super::folds::{Parts, into, place};
 use super::forward::{Addition, Block, Entry, Exit, Norm};
 use super::head::{Head, Loss, LossInputs, Totals};
 use super::products::{Arithmetic, Call, Products};
@@ -13,6 +14,7 @@ use crate::input::LossSums;
 use crate::params::ParamTable;
 use mamba_cuda::{DeviceBuf, View, ViewMut};
 use mamba_kernels::elementwise::{Cast, Scale};
+use mamba_kernels::fold::FoldParts;
 use mamba_kernels::gemm::{Layout, Shape};
 use mamba_kernels::loss::LossTotals;
 use mamba_kernels::optim::GROUP;
@@ -341,21 +343,22 @@ impl<T: Elem> CudaModel<T> {
         let Training { scratch, loss } = training.as_mut().ok_or_else(no_training)?;
         let norm = NormGrad {
             weight: weights.keep(table.norm_f)?,
-            span: table.norm_f,
             residual: acts.residuals[sizes.layers].view(),
             rstd: acts.rstd.view(),
             accumulate: false,
         };
-        let Scratch { d_residual, d_branch, partial, .. } = scratch;
-        let (into, partial) = ((d_residual, d_branch), partial.view_mut());
+        let Scratch { d_residual, d_branch, sums, .. } = scratch;
+        let fold = Parts::new::<T>(sizes).norm;
+        let (to, partial) = ((d_residual, d_branch), sums.view_mut().slice(place(&fold))?);
         match (loss, &acts.temporal) {
             (Some(loss), _) => {
-                norm.run(kernels, sizes, loss.buffers.d_hidden.view(), into, partial, grads)?;
+                norm.run(kernels, sizes, loss.buffers.d_hidden.view(), to, partial)?;
             }
-            (None, Some(d_temporal)) => norm.run(kernels, sizes, d_temporal.view(), into, partial, grads)?,
+            (None, Some(d_temporal)) => norm.run(kernels, sizes, d_temporal.view(), to, partial)?,
             (None, None) => return Err(no_backbone()),
         }
-        Ok(())
+        let folds = [into(fold, table.norm_f)];
+        Ok(FoldParts::new(sums.view(), grads.reborrow(), &folds)?.launch(kernels)?)
     }
 
     fn blocks_backward(
@@ -394,7 +397,7 @@ impl<T: Elem> CudaModel<T> {
     ) -> Result<()> {
         let Self { plan: Plan { kernels, table, sizes: s, .. }, products, acts, training } = self;
         let Training { scratch, .. } = training.as_mut().ok_or_else(no_training)?;
-        let Scratch { d_residual, d_branch, partial, d_input, .. } = scratch;
+        let Scratch { d_residual, d_branch, sums, d_input, .. } = scratch;
         let d_out = rounded(d_residual, d_branch)?;
         if let Some((weight, bias)) = table.input_proj {
             products.run(Call {
@@ -405,8 +408,9 @@ impl<T: Elem> CudaModel<T> {
                 c: grad(grads, weight)?,
                 accumulate: true,
             })?;
-            let sums = ColumnGrad { x: d_out, cols: s.d_model, partial: partial.view_mut() };
-            sums.run(kernels, s, grad(grads, bias)?)?;
+            let fold = Parts::new::<T>(s).out_bias;
+            column_sums(kernels, s, d_out, s.d_model, sums.view_mut().slice(place(&fold))?)?;
+            FoldParts::new(sums.view(), grads.reborrow(), &[into(fold, bias)])?.launch(kernels)?;
         }
         let Some([scaled, plain]) = d_input else { return Ok(()) };
         let scaled = match table.input_proj {

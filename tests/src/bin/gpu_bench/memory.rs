@@ -5,7 +5,7 @@ use half::bf16;
 use mamba_cuda::DeviceBuf;
 use mamba_kernels::elementwise::{Cast, ColumnSums, Fill};
 use mamba_kernels::embedding::{EmbeddingBackward, EmbeddingForward};
-use mamba_kernels::fold::FoldParts;
+use mamba_kernels::fold::{Fold, FoldParts};
 use mamba_kernels::loss::CrossEntropy;
 use mamba_kernels::norm::{RmsNormBackward, RmsNormForward, parts};
 use mamba_kernels::optim::{AdamW, Decide, GradSums, GroupTable, TailInputs, TailState, blocks};
@@ -77,16 +77,7 @@ fn norm_of<T: Elem, O: Elem>(bench: &mut Bench, types: &str) -> Result<()> {
                 marker,
             };
             call.launch(kernels)?;
-            let fold = FoldParts {
-                partial: partial.view(),
-                out: d_weight.view_mut(),
-                len: Val(D_MODEL as i64),
-                parts: Val(count as i32),
-                stride: Val(D_MODEL as i64),
-                cols: dim,
-                row_stride: Val(D_MODEL as i64),
-                marker: PhantomData,
-            };
+            let fold = FoldParts::new(partial.view(), d_weight.view_mut(), &[Fold::dense(count, D_MODEL)])?;
             fold.launch(kernels)
         })?;
     }
