@@ -114,6 +114,7 @@ __global__ __launch_bounds__(THREADS) void decide(const double* __restrict__ par
     TailState s = *state;
     const NormRing ring = {norms, capacity};
     s.outlier_above = outlier_threshold(ring, s, in);
+    __syncwarp(); // every lane has read the state before lane 0 writes it
     if (threadIdx.x != 0) return;
     s.used_scale = s.scale;
     s.inv_scale = inverse_scale(inputs, state);
