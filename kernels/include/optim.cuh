@@ -3,23 +3,24 @@
 
 // Rewritten by the host before each step.
 struct TailInputs {
-    double beta1_exact, beta2_exact, clip_max, control_clip_max, skip_above, grad_factor, growth_factor, backoff_factor;
+    double beta1_exact, beta2_exact, clip_max, control_clip_max, skip_above, skip_z_score, deviation_floor, grad_factor, growth_factor,
+        backoff_factor;
     float lr, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, min_scale, max_scale;
-    unsigned growth_interval, flags, reserved;
+    unsigned growth_interval, min_norms, flags;
 };
-static_assert(sizeof(TailInputs) == 112, "as in mamba-kernels");
+static_assert(sizeof(TailInputs) == 128, "as in mamba-kernels");
 
 // Lives on the device from step to step.
 struct TailState {
-    unsigned long long step, windows, spikes, non_finite, overflows;
-    double grad_norm, control_norm;
+    unsigned long long step, windows, spikes, outliers, non_finite, overflows;
+    double grad_norm, control_norm, outlier_above;
     float scale, used_scale, inv_scale, clip, bc1, bc2;
-    unsigned growth_tracker, consecutive, outcome, applied;
+    unsigned growth_tracker, consecutive, outcome, applied, norms, oldest_norm;
 };
-static_assert(sizeof(TailState) == 96, "as in mamba-kernels");
+static_assert(sizeof(TailState) == 120, "as in mamba-kernels");
 
 constexpr unsigned GUARD = 1, SCALED = 2;
-enum Outcome : unsigned { NONE, APPLIED, SPIKE, NON_FINITE, OVERFLOWED, OVERFLOWED_AT_FLOOR };
+enum Outcome : unsigned { NONE, APPLIED, SPIKE, NON_FINITE, OVERFLOWED, OVERFLOWED_AT_FLOOR, OUTLIER };
 
 // Elements of a gradient block, the unit of the norm.
 constexpr int GRAD_BLOCK = 1 << 14;

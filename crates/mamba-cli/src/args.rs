@@ -203,6 +203,9 @@ pub struct OptimizerArgs {
     /// Skips steps whose gradient norm is above this.
     #[arg(long, value_name = "NORM")]
     pub skip_above: Option<f64>,
+    /// Skips steps whose gradient norm lies more than Z standard deviations above the mean of the last 128 steps' norms.
+    #[arg(long, value_name = "Z")]
+    pub skip_z_score: Option<f64>,
 }
 
 /// Where and in which precision to train.

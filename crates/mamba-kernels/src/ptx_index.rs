@@ -788,7 +788,7 @@ pub(crate) static MODULES: &[PtxModule] = &[
         target: "80",
         ptx: include_str!("../ptx/optim_decide.sm80.ptx"),
         entries: &[
-            ("decide(double const*, unsigned int const*, double const*, TailInputs const*, TailState*, float*, long long)", "_Z6decidePKdPKjS0_PK10TailInputsP9TailStatePfx"),
+            ("decide(double const*, unsigned int const*, double const*, TailInputs const*, TailState*, double*, float*, long long, unsigned int)", "_Z6decidePKdPKjS0_PK10TailInputsP9TailStatePdPfxj"),
         ],
     },
     PtxModule {

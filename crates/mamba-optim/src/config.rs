@@ -152,7 +152,10 @@ pub struct StepOptions {
     pub control_clip_max_norm: Option<f64>,
     /// Steps with a larger norm, or one that is not finite, are skipped. Works without clipping.
     pub skip_above: Option<f64>,
-    /// See [`NonFinite`]. With `skip_above` set, a non-finite norm is always skipped.
+    /// Steps are skipped whose norm lies more than this many standard deviations above the mean of the last steps'
+    /// norms, see [`NormWindow`](crate::NormWindow), or is not finite.
+    pub skip_z_score: Option<f64>,
+    /// See [`NonFinite`]. With one of the skips set, a non-finite norm is always skipped.
     pub non_finite: NonFinite,
 }
 
@@ -175,6 +178,12 @@ impl StepOptions {
         self
     }
 
+    /// Sets the skip of outliers.
+    pub const fn with_skip_z_score(mut self, z_score: f64) -> Self {
+        self.skip_z_score = Some(z_score);
+        self
+    }
+
     /// Sets what a non-finite gradient does.
     pub const fn with_non_finite(mut self, policy: NonFinite) -> Self {
         self.non_finite = policy;
@@ -190,6 +199,7 @@ impl StepOptions {
             ("clip_max_norm", self.clip_max_norm),
             ("control_clip_max_norm", self.control_clip_max_norm),
             ("skip_above", self.skip_above),
+            ("skip_z_score", self.skip_z_score),
         ];
         for (name, threshold) in thresholds {
             if let Some(value) = threshold {
@@ -245,6 +255,7 @@ mod tests {
                 StepOptions::default().with_clip(bad),
                 StepOptions::default().with_control_clip(bad),
                 StepOptions::default().with_skip_above(bad),
+                StepOptions::default().with_skip_z_score(bad),
             ] {
                 assert!(matches!(options.check(), Err(OptimError::Setting { .. })), "{options:?}");
             }

@@ -222,6 +222,12 @@ fn block_sum(block: &[f32], factor: f32) -> f64 {
     let mut groups = [a, b, c, d];
     let lanes = groups.as_flattened_mut();
     add_squares(lanes, &block[whole.len() * LANES..], factor);
+    fold_by_halves(lanes)
+}
+
+/// Sum of the [`LANES`] lanes: the first half takes the second, then a quarter the next, down to one.
+#[inline(always)]
+pub(crate) fn fold_by_halves(lanes: &mut [f64]) -> f64 {
     let mut half = LANES / 2;
     while half > 0 {
         let (low, high) = lanes.split_at_mut(half);

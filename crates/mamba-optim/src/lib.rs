@@ -11,7 +11,8 @@
 //! | [`config`] | [`AdamWConfig`], [`StepOptions`]: checked settings |
 //! | [`groups`] | [`ParamGroups`], [`ControlSpans`]: names, decay groups, spans |
 //! | [`grads`] | norm, unscaling, search for the first bad tensor |
-//! | [`clip`], [`skip`] | clip coefficient; spike rule, running z-score, skip counter |
+//! | [`clip`], [`skip`] | clip coefficient; spike rule, skip counter |
+//! | [`norms`] | [`NormWindow`]: norms of the last steps, the running z-score |
 //! | [`scaler`] | [`LossScaler`] with the semantics of PyTorch's `GradScaler` |
 //! | [`schedule`] | constant, linear warm-up, cosine, warm-up–stable–decay |
 //! | [`scalars`] | [`StepScalars`]: the numbers of a step, as a device buffer holds them |
@@ -35,6 +36,7 @@ pub mod cuda;
 mod error;
 pub mod grads;
 pub mod groups;
+pub mod norms;
 pub mod optimizer;
 pub mod scalars;
 pub mod scaler;
@@ -48,11 +50,12 @@ pub use config::{AdamWConfig, NonFinite, StepOptions};
 pub use error::OptimError;
 pub use grads::{NonFiniteAt, first_non_finite, global_norm, unscale};
 pub use groups::{ControlSpans, ParamGroups, ParamSpan, Segment, StridedSpan};
+pub use norms::{NormWindow, NormWindowConfig};
 pub use optimizer::{Optimizer, OptimizerState};
 pub use scalars::{StepScalars, bias_correction};
 pub use scaler::{LossScaler, ScalerConfig, ScalerState};
 pub use schedule::{DecayShape, Schedule, ScheduleKind};
-pub use skip::{SkipCounter, SpikeDetector, SpikeDetectorConfig};
+pub use skip::SkipCounter;
 pub use tail::{StepOutcome, TailArenas, run_tail};
 
 /// Compiles and runs the README's example.

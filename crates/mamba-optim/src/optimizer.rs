@@ -6,10 +6,11 @@ use crate::adamw::AdamWState;
 use crate::config::{AdamWConfig, StepOptions};
 use crate::error::OptimError;
 use crate::groups::{ControlSpans, ParamGroups};
+use crate::norms::NormWindow;
 use crate::scalars::StepScalars;
 use crate::scaler::{LossScaler, ScalerState};
 use crate::schedule::Schedule;
-use crate::skip::{SkipCounter, SpikeDetector};
+use crate::skip::SkipCounter;
 use crate::tail::{StepOutcome, TailArenas, run_tail};
 
 /// What a resumed run needs, beside the parameters, to continue bit for bit. Save it in a format that keeps
@@ -21,8 +22,8 @@ pub struct OptimizerState {
     pub adamw: AdamWState,
     /// Loss scaler; `None` where it is disabled.
     pub scaler: Option<ScalerState>,
-    /// Spike detector; `None` where there is none.
-    pub detector: Option<SpikeDetector>,
+    /// Norms of the last steps.
+    pub norms: NormWindow,
     /// Skipped steps so far.
     pub skips: SkipCounter,
 }
@@ -52,7 +53,7 @@ pub struct Optimizer {
     control: ControlSpans,
     options: StepOptions,
     scaler: LossScaler,
-    detector: Option<SpikeDetector>,
+    norms: NormWindow,
     skips: SkipCounter,
     state: AdamWState,
 }
@@ -68,7 +69,7 @@ impl Optimizer {
             control: ControlSpans::none(),
             options: StepOptions::default(),
             scaler: LossScaler::disabled(),
-            detector: None,
+            norms: NormWindow::default(),
             skips: SkipCounter::new(None),
             state,
         }
@@ -92,9 +93,9 @@ impl Optimizer {
         self
     }
 
-    /// Skips steps that the detector calls spikes, beside those above `skip_above`.
-    pub fn with_spike_detector(mut self, detector: SpikeDetector) -> Self {
-        self.detector = Some(detector);
+    /// Sets the window of norms in which [`StepOptions::skip_z_score`] finds outliers.
+    pub fn with_norm_window(mut self, norms: NormWindow) -> Self {
+        self.norms = norms;
         self
     }
 
@@ -164,15 +165,7 @@ impl Optimizer {
     /// # Errors
     /// [`OptimError::Setting`] where the step count is at the end of its range.
     pub fn scalars(&self) -> Result<StepScalars, OptimError> {
-        let mut options = self.options;
-        if let Some(spike) = self.detector.as_ref().and_then(SpikeDetector::threshold)
-            && spike.is_finite()
-            && spike > 0.0
-        {
-            let fixed = options.skip_above.unwrap_or(f64::MAX);
-            options = options.with_skip_above(if spike < fixed { spike } else { fixed });
-        }
-        StepScalars::new(&self.config, &self.schedule, self.state.step, &self.scaler, &options)
+        StepScalars::new(&self.config, &self.schedule, self.state.step, &self.scaler, &self.options)
     }
 
     /// One step; see [`run_tail`].
@@ -195,11 +188,8 @@ impl Optimizer {
         refresh: impl FnOnce(&[f32]),
     ) -> Result<StepOutcome, OptimError> {
         let scalars = self.scalars()?;
-        let arenas = TailArenas { params, grads, state: &mut self.state };
+        let arenas = TailArenas { params, grads, state: &mut self.state, norms: &mut self.norms };
         let outcome = run_tail(arenas, &self.groups, &self.control, &mut self.scaler, &scalars, refresh)?;
-        if let Some(detector) = &mut self.detector {
-            detector.observe(&outcome);
-        }
         self.skips.record(&outcome)?;
         Ok(outcome)
     }
@@ -209,12 +199,12 @@ impl Optimizer {
         OptimizerState {
             adamw: self.state.clone(),
             scaler: self.scaler.state(),
-            detector: self.detector.clone(),
+            norms: self.norms.clone(),
             skips: self.skips,
         }
     }
 
-    /// Puts a saved state back. The detector is taken from the state, settings included.
+    /// Puts a saved state back. The norm window is taken from the state, settings included.
     ///
     /// # Errors
     /// [`OptimError::Length`], [`OptimError::State`] or [`OptimError::ScalerKind`] for a state that does not fit;
@@ -223,7 +213,7 @@ impl Optimizer {
         saved.adamw.check(self.groups.arena_len())?;
         self.scaler.restore(saved.scaler)?;
         self.state = saved.adamw;
-        self.detector = saved.detector;
+        self.norms = saved.norms;
         self.skips = saved.skips;
         Ok(())
     }

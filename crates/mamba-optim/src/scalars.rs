@@ -11,8 +11,8 @@ use crate::schedule::Schedule;
 /// into one buffer that a captured graph reads, so schedules and thresholds stay live under the graph. The CPU
 /// path reads the same struct.
 ///
-/// Layout: `repr(C)`, 96 bytes, 8-byte aligned, no padding; the `f64` and `u64` fields come first. Thresholds that
-/// are off are +inf (clips) or governed by `flags` (skip), so that a kernel needs no second switch:
+/// Layout: `repr(C)`, 104 bytes, 8-byte aligned, no padding; the `f64` and `u64` fields come first. Thresholds that
+/// are off are +inf (clips, z-score) or governed by `flags` (skip), so that a kernel needs no second switch:
 ///
 /// - clip coefficient: `c = max / (norm + 1e-6)` in `f64`, used as `(float)c` if the norm is finite and `c < 1`,
 ///   else exactly 1;
@@ -32,6 +32,8 @@ pub struct StepScalars {
     pub control_clip_max: f64,
     /// Largest norm that is not skipped; the largest finite `f64` where only NaN and Inf are skipped.
     pub skip_above: f64,
+    /// Standard deviations above the mean of the last norms that make an outlier; +inf is off.
+    pub skip_z_score: f64,
     /// Learning rate of this step, schedule included.
     pub lr: f32,
     /// `1 - lr * weight_decay`: the factor of decaying parameters.
@@ -80,7 +82,8 @@ impl StepScalars {
         ensure(completed < u64::MAX, "step", completed as f64, "below 2^64 - 1")?;
         let step = completed + 1;
         let lr = config.lr() * schedule.factor(completed);
-        let guard = options.skip_above.is_some() || options.non_finite == NonFinite::Skip;
+        let skips = options.skip_above.is_some() || options.skip_z_score.is_some();
+        let guard = skips || options.non_finite == NonFinite::Skip;
         let mut flags = 0;
         if guard {
             flags |= Self::GUARD;
@@ -95,6 +98,7 @@ impl StepScalars {
             clip_max: options.clip_max_norm.unwrap_or(f64::INFINITY),
             control_clip_max: options.control_clip_max_norm.unwrap_or(f64::INFINITY),
             skip_above: options.skip_above.unwrap_or(f64::MAX),
+            skip_z_score: options.skip_z_score.unwrap_or(f64::INFINITY),
             lr: lr as f32,
             decay: (1.0 - lr * config.weight_decay()) as f32,
             beta1: config.beta1() as f32,
@@ -128,7 +132,7 @@ impl StepScalars {
         crate::clip::coefficient(norm, self.clip_max)
     }
 
-    /// Whether a step with this norm is skipped.
+    /// Whether a step with this norm is skipped, whatever the norms before it were.
     pub fn skips(&self, norm: f64) -> bool {
         self.flags & Self::GUARD != 0 && crate::skip::is_spike(norm, self.skip_above)
     }
@@ -169,12 +173,12 @@ mod tests {
     #[test]
     fn the_layout_is_what_a_kernel_expects() {
         use core::mem::{align_of, offset_of, size_of};
-        assert_eq!((size_of::<StepScalars>(), align_of::<StepScalars>()), (96, 8));
+        assert_eq!((size_of::<StepScalars>(), align_of::<StepScalars>()), (104, 8));
         assert_eq!(offset_of!(StepScalars, step), 0);
         assert_eq!(offset_of!(StepScalars, clip_max), 24);
-        assert_eq!(offset_of!(StepScalars, lr), 48);
-        assert_eq!(offset_of!(StepScalars, bc2), 80);
-        assert_eq!(offset_of!(StepScalars, flags), 92);
+        assert_eq!(offset_of!(StepScalars, lr), 56);
+        assert_eq!(offset_of!(StepScalars, bc2), 88);
+        assert_eq!(offset_of!(StepScalars, flags), 100);
     }
 
     #[test]
@@ -195,6 +199,7 @@ mod tests {
         assert_eq!((s.bc1, s.bc2), (10.0, 1000.0));
         assert_eq!(s.flags, StepScalars::GUARD);
         assert_eq!((s.clip_max, s.skip_above), (f64::INFINITY, f64::MAX));
+        assert_eq!(s.skip_z_score, f64::INFINITY);
     }
 
     #[test]
@@ -216,6 +221,9 @@ mod tests {
             StepScalars::new(&AdamWConfig::default(), &schedule, 1, &scaler, &options.with_skip_above(3.0))
                 .unwrap();
         assert!(s.skips(f64::NAN) && s.skips(3.1) && !s.skips(3.0));
+        let options = options.with_skip_z_score(4.0);
+        let s = StepScalars::new(&AdamWConfig::default(), &schedule, 1, &scaler, &options).unwrap();
+        assert!(s.skip_z_score == 4.0 && s.skips(f64::NAN) && !s.skips(f64::MAX));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::clip::clip_control_spans;
 use crate::error::{OptimError, ensure_len};
 use crate::grads::{has_non_finite, sum_of_squares};
 use crate::groups::{ControlSpans, ParamGroups};
+use crate::norms::NormWindow;
 use crate::scalars::StepScalars;
 use crate::scaler::LossScaler;
 
@@ -28,6 +29,13 @@ pub enum StepOutcome {
         /// The norm.
         grad_norm: f64,
         /// The threshold.
+        threshold: f64,
+    },
+    /// The norm lies too far above those of the last steps.
+    SkippedOutlier {
+        /// The norm.
+        grad_norm: f64,
+        /// The threshold that the last norms gave.
         threshold: f64,
     },
     /// The gradient holds an Inf or NaN.
@@ -53,6 +61,7 @@ impl StepOutcome {
         match *self {
             Self::Stepped { grad_norm, .. }
             | Self::SkippedSpike { grad_norm, .. }
+            | Self::SkippedOutlier { grad_norm, .. }
             | Self::SkippedNonFinite { grad_norm } => Some(grad_norm),
             Self::SkippedOverflow { .. } => None,
         }
@@ -68,13 +77,15 @@ pub struct TailArenas<'a> {
     pub grads: &'a mut [f32],
     /// Moments and step count.
     pub state: &'a mut AdamWState,
+    /// Norms of the last steps; takes that of a step that is taken.
+    pub norms: &'a mut NormWindow,
 }
 
 /// Runs the tail on the CPU. `refresh` sees the new parameters after a real step, and is where values that
 /// depend on them are recomputed; it is not called for a skipped step.
 ///
-/// A skipped step changes no bit of parameters, moments and step count. The scaler counts a step as clean
-/// unless the scaled gradient overflowed, so a spike leaves its growth counter running.
+/// A skipped step changes no bit of parameters, moments, step count and norm window. The scaler counts a step as clean
+/// unless the scaled gradient overflowed, so a spike or an outlier leaves its growth counter running.
 ///
 /// # Errors
 /// [`OptimError::Length`], [`OptimError::NoControlSpans`], [`OptimError::StaleScalars`] where the scalars were
@@ -88,7 +99,7 @@ pub fn run_tail(
     scalars: &StepScalars,
     refresh: impl FnOnce(&[f32]),
 ) -> Result<StepOutcome, OptimError> {
-    let TailArenas { params, grads, state } = arenas;
+    let TailArenas { params, grads, state, norms } = arenas;
     check_lengths(params, grads, state, groups, control)?;
     check_scalars(state, control, scaler, scalars)?;
 
@@ -106,11 +117,14 @@ pub fn run_tail(
     }
     let outcome = if scalars.skips(grad_norm) {
         skipped(grad_norm, scalars)
+    } else if let Some(threshold) = norms.threshold(scalars.skip_z_score).filter(|t| grad_norm > *t) {
+        StepOutcome::SkippedOutlier { grad_norm, threshold }
     } else {
         let clip = scalars.clip(grad_norm);
         let AdamWState { m, v, .. } = state;
         adamw_update(AdamWArenas { params, grads, m, v }, groups, scalars, clip)?;
         state.step = scalars.step;
+        norms.push(grad_norm);
         refresh(params);
         StepOutcome::Stepped { grad_norm, clip }
     };

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use mamba_optim::{
-    AdamWConfig, AdamWState, ControlSpans, LossScaler, NonFinite, OptimError, Optimizer, ParamGroups,
-    ParamSpan, ScalerConfig, ScalerState, Schedule, ScheduleKind, SpikeDetector, SpikeDetectorConfig,
-    StepOptions, StepOutcome, StepScalars, StridedSpan, TailArenas, run_tail,
+    AdamWConfig, AdamWState, ControlSpans, LossScaler, NonFinite, NormWindow, NormWindowConfig, OptimError,
+    Optimizer, ParamGroups, ParamSpan, ScalerConfig, ScalerState, Schedule, ScheduleKind, StepOptions,
+    StepOutcome, StepScalars, StridedSpan, TailArenas, run_tail,
 };
 use proptest::prelude::*;
 
@@ -22,6 +22,7 @@ struct Rig {
     params: Vec<f32>,
     grads: Vec<f32>,
     state: AdamWState,
+    norms: NormWindow,
     groups: ParamGroups,
     control: ControlSpans,
     scaler: LossScaler,
@@ -34,6 +35,7 @@ impl Rig {
             params: wave(0, len),
             grads: wave(1, len),
             state: AdamWState::new(len),
+            norms: NormWindow::default(),
             groups: ParamGroups::uniform(len).unwrap(),
             control: ControlSpans::none(),
             scaler: LossScaler::disabled(),
@@ -59,13 +61,21 @@ impl Rig {
     }
 
     fn run_with(&mut self, scalars: &StepScalars) -> Result<StepOutcome, OptimError> {
-        let Self { params, grads, state, groups, control, scaler, .. } = self;
-        run_tail(TailArenas { params, grads, state }, groups, control, scaler, scalars, |_| {})
+        let Self { params, grads, state, norms, groups, control, scaler, .. } = self;
+        run_tail(TailArenas { params, grads, state, norms }, groups, control, scaler, scalars, |_| {})
     }
 
     /// Bits of what a skipped step must not move.
-    fn training_bits(&self) -> (Vec<u32>, Vec<u32>, Vec<u32>, u64) {
-        (bits(&self.params), bits(&self.state.m), bits(&self.state.v), self.state.step)
+    fn training_bits(&self) -> (Vec<u32>, Vec<u32>, Vec<u32>, u64, Vec<u64>) {
+        let norms = self.norms.norms().map(f64::to_bits).collect();
+        (bits(&self.params), bits(&self.state.m), bits(&self.state.v), self.state.step, norms)
+    }
+
+    /// A step whose gradient has this norm.
+    fn run_norm(&mut self, norm: f32) -> Result<StepOutcome, OptimError> {
+        self.grads.fill(0.0);
+        self.grads[0] = norm * self.scaler.scale();
+        self.run()
     }
 }
 
@@ -292,6 +302,58 @@ fn stale_scalars_and_misfits_are_refused_untouched() {
 }
 
 #[test]
+fn an_outlier_among_the_last_norms_is_skipped_and_leaves_no_trace() {
+    for mut rig in [Rig::new(3), Rig::scaled(3)] {
+        rig.norms =
+            NormWindow::new(NormWindowConfig { window: 4, min_samples: 3, relative_floor: 0.0 }).unwrap();
+        rig.options = StepOptions::default().with_skip_z_score(2.0);
+        // Too few norms: anything goes, and enters the window.
+        for norm in [64.0, 2.0, 4.0, 4.0, 6.0] {
+            assert!(rig.run_norm(norm).unwrap().stepped(), "{norm}");
+        }
+        let threshold = 4.0 + 2.0 * (8.0f64 / 3.0).sqrt();
+        let (before, tracker) = (rig.training_bits(), rig.scaler.state().map(|s| s.growth_tracker));
+        for norm in [8.0, 7.5, 1e30] {
+            let skipped = StepOutcome::SkippedOutlier { grad_norm: f64::from(norm), threshold };
+            assert_eq!(rig.run_norm(norm), Ok(skipped));
+        }
+        assert_eq!(rig.training_bits(), before);
+        // To the loss scaler these were clean steps.
+        assert_eq!(rig.scaler.state().map(|s| s.growth_tracker), tracker.map(|t| t + 3));
+        // Below the threshold is none; nor is a norm that is small.
+        assert!(rig.run_norm(7.25).unwrap().stepped() && rig.run_norm(0.0).unwrap().stepped());
+        assert_eq!(rig.norms.norms().collect::<Vec<_>>(), [4.0, 6.0, 7.25, 0.0]);
+        // A fixed threshold comes first, and the other way round the window sees what it lets through.
+        rig.options = rig.options.with_skip_above(20.0);
+        let spike = StepOutcome::SkippedSpike { grad_norm: 32.0, threshold: 20.0 };
+        assert_eq!(rig.run_norm(32.0), Ok(spike));
+        assert!(matches!(rig.run_norm(16.0), Ok(StepOutcome::SkippedOutlier { .. })));
+        // Off, the window goes on.
+        rig.options = StepOptions::default();
+        assert!(rig.run_norm(16.0).unwrap().stepped());
+        assert_eq!(rig.norms.norms().collect::<Vec<_>>(), [6.0, 7.25, 0.0, 16.0]);
+    }
+}
+
+#[test]
+fn a_norm_that_is_not_finite_never_enters_the_window() {
+    for value in [f32::NAN, f32::INFINITY] {
+        let mut rig = Rig::new(3);
+        rig.options = StepOptions::default().with_non_finite(NonFinite::Propagate);
+        rig.grads[0] = value;
+        assert!(rig.run().unwrap().stepped());
+        assert_eq!((rig.state.step, rig.norms.norms().count()), (1, 0));
+        // With a z-score a non-finite norm is skipped, whatever the policy and the history.
+        let mut rig = Rig::new(3);
+        rig.options = rig.options.with_non_finite(NonFinite::Propagate).with_skip_z_score(1e9);
+        let before = rig.training_bits();
+        rig.grads[0] = value;
+        assert!(matches!(rig.run(), Ok(StepOutcome::SkippedNonFinite { .. })));
+        assert_eq!(rig.training_bits(), before);
+    }
+}
+
+#[test]
 fn derived_values_are_refreshed_after_real_steps_only() {
     let config = AdamWConfig::default();
     let mut optimizer = Optimizer::new(config, ParamGroups::uniform(4).unwrap());
@@ -309,16 +371,16 @@ fn derived_values_are_refreshed_after_real_steps_only() {
 fn optimizer(len: usize) -> Optimizer {
     let spans = vec![ParamSpan::new("w", 0..len / 2, true), ParamSpan::new("b", len / 2..len, false)];
     let schedule = ScheduleKind::Cosine { warmup: 3, total: 30, min_factor: 0.1 };
-    let detector = SpikeDetectorConfig { window: 6, min_samples: 3, z_score: 3.0, relative_floor: 0.1 };
+    let norms = NormWindowConfig { window: 6, min_samples: 3, relative_floor: 0.1 };
     let mut optimizer = Optimizer::new(AdamWConfig::default(), ParamGroups::new(len, spans).unwrap())
         .with_schedule(Schedule::new(schedule).unwrap())
         .with_scaler(LossScaler::new(ScalerConfig { growth_interval: 4, ..Default::default() }).unwrap())
-        .with_spike_detector(SpikeDetector::new(detector).unwrap());
-    optimizer.set_options(StepOptions::default().with_clip(2.0)).unwrap();
+        .with_norm_window(NormWindow::new(norms).unwrap());
+    optimizer.set_options(StepOptions::default().with_clip(2.0).with_skip_z_score(3.0)).unwrap();
     optimizer
 }
 
-/// A run with a spike at step 9 and an overflow at step 14.
+/// A run with an outlier at step 9 and an overflow at step 14.
 fn train(optimizer: &mut Optimizer, params: &mut [f32], steps: core::ops::Range<usize>) -> Vec<StepOutcome> {
     steps
         .map(|t| {
@@ -338,10 +400,10 @@ fn a_resumed_run_continues_bit_for_bit_and_weights_alone_do_not() {
     let mut whole = optimizer(len);
     let mut whole_params = wave(99, len);
     let outcomes = train(&mut whole, &mut whole_params, 0..25);
-    assert!(matches!(outcomes[9], StepOutcome::SkippedSpike { .. }), "{:?}", outcomes[9]);
+    assert!(matches!(outcomes[9], StepOutcome::SkippedOutlier { .. }), "{:?}", outcomes[9]);
     assert!(matches!(outcomes[14], StepOutcome::SkippedOverflow { .. }), "{:?}", outcomes[14]);
     assert_eq!(outcomes.iter().filter(|o| o.stepped()).count(), 23);
-    assert_eq!((whole.skips().spikes, whole.skips().overflows), (1, 1));
+    assert_eq!((whole.skips().outliers, whole.skips().overflows), (1, 1));
 
     for cut in [2, 8, 10, 15] {
         let mut first = optimizer(len);
@@ -458,6 +520,7 @@ proptest! {
                     prop_assert!(kind > 2 && grad_norm > threshold);
                     prop_assert_eq!(rig.training_bits(), before);
                 }
+                Ok(StepOutcome::SkippedOutlier { .. }) => prop_assert!(false, "no z-score is set"),
                 Ok(StepOutcome::SkippedNonFinite { .. }) => {
                     prop_assert!(kind <= 2 && !scaled);
                     prop_assert_eq!(rig.training_bits(), before);

@@ -17,7 +17,11 @@ pub struct StepOpts {
     /// Scales the gradients of step size and decay (x_proj's dt columns, dt_proj weight and bias, A_log) so that
     /// their joint L2 norm is at most this; before the global clip.
     pub control_clip_max_norm: Option<f64>,
-    /// What a gradient with NaN or Inf does where `step_skip_above` is off; by default the window is discarded.
+    /// Discards the window where the norm before clipping lies more than this many standard deviations above the mean
+    /// of the last 128 applied windows' norms, or is not finite. The deviation counts as at least 5 % of the mean;
+    /// nothing is discarded before 16 windows were applied.
+    pub skip_z_score: Option<f64>,
+    /// What a gradient with NaN or Inf does where both skips are off; by default the window is discarded.
     pub non_finite: NonFinite,
 }
 
@@ -38,6 +42,13 @@ impl StepOpts {
     #[must_use]
     pub fn with_step_skip_above(mut self, threshold: f64) -> Self {
         self.step_skip_above = Some(threshold);
+        self
+    }
+
+    /// Skip of outliers among the last norms.
+    #[must_use]
+    pub fn with_skip_z_score(mut self, z_score: f64) -> Self {
+        self.skip_z_score = Some(z_score);
         self
     }
 
@@ -74,13 +85,15 @@ impl StepOpts {
         options.clip_max_norm = self.clip_max_norm;
         options.control_clip_max_norm = self.control_clip_max_norm;
         options.skip_above = self.step_skip_above;
+        options.skip_z_score = self.skip_z_score;
         options
     }
 
-    pub(crate) fn named(&self) -> [(&'static str, Option<f64>); 3] {
+    pub(crate) fn named(&self) -> [(&'static str, Option<f64>); 4] {
         [
             ("clip_max_norm", self.clip_max_norm),
             ("step_skip_above", self.step_skip_above),
+            ("skip_z_score", self.skip_z_score),
             ("control_clip_max_norm", self.control_clip_max_norm),
         ]
     }
@@ -96,6 +109,8 @@ pub struct BackwardOpts {
     pub accumulate_only: bool,
     /// See [`StepOpts::step_skip_above`].
     pub step_skip_above: Option<f64>,
+    /// See [`StepOpts::skip_z_score`].
+    pub skip_z_score: Option<f64>,
     /// See [`StepOpts::control_clip_max_norm`].
     pub control_clip_max_norm: Option<f64>,
     /// See [`StepOpts::non_finite`].
@@ -129,6 +144,13 @@ impl BackwardOpts {
         self
     }
 
+    /// Skip of outliers among the last norms.
+    #[must_use]
+    pub fn with_skip_z_score(mut self, z_score: f64) -> Self {
+        self.skip_z_score = Some(z_score);
+        self
+    }
+
     /// Control clip.
     #[must_use]
     pub fn with_control_clip_max_norm(mut self, max_norm: f64) -> Self {
@@ -148,6 +170,7 @@ impl BackwardOpts {
         StepOpts {
             clip_max_norm: self.clip_max_norm,
             step_skip_above: self.step_skip_above,
+            skip_z_score: self.skip_z_score,
             control_clip_max_norm: self.control_clip_max_norm,
             non_finite: self.non_finite,
         }
@@ -173,6 +196,7 @@ impl From<StepOpts> for BackwardOpts {
             clip_max_norm: opts.clip_max_norm,
             accumulate_only: false,
             step_skip_above: opts.step_skip_above,
+            skip_z_score: opts.skip_z_score,
             control_clip_max_norm: opts.control_clip_max_norm,
             non_finite: opts.non_finite,
         }
@@ -187,6 +211,8 @@ pub enum Verdict {
     Applied,
     /// The norm was above the skip threshold: nothing moved.
     SpikeSkipped,
+    /// The norm was an outlier among the last ones, see [`StepOpts::skip_z_score`]: nothing moved.
+    OutlierSkipped,
     /// The gradient held a NaN or an infinity: nothing moved.
     NonFiniteSkipped,
     /// The scaled gradients overflowed: nothing but the loss scale moved.

@@ -5,7 +5,7 @@ use crate::engine::Arena;
 use crate::error::Result;
 use crate::metrics::NonFiniteGradient;
 use mamba_model::{MambaWeights, RecurrentState};
-use mamba_optim::{AdamWState, ScalerState};
+use mamba_optim::{AdamWState, NormWindowConfig, ScalerState};
 
 impl Core {
     pub fn snapshot_master(&mut self) -> Result<MambaWeights> {
@@ -46,6 +46,13 @@ impl Core {
         self.refuse_graph("load_scaler_state")?;
         self.refuse_window("load_scaler_state")?;
         self.engine.set_scaler(state)
+    }
+
+    pub fn load_norm_history(&mut self, norms: &[f64]) -> Result<()> {
+        self.refuse_graph("load_norm_history")?;
+        self.refuse_window("load_norm_history")?;
+        NormWindowConfig::default().check_norms(norms)?;
+        self.engine.set_norms(norms)
     }
 
     pub fn first_non_finite_gradient(&mut self) -> Result<Option<NonFiniteGradient>> {

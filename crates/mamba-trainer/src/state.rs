@@ -1,9 +1,9 @@
 //! Training state: everything a run needs to continue bit for bit, in memory and as one file.
 //!
 //! Layout of the file, little-endian: magic (8 bytes), version (u32), header length (u32), header (bincode), then
-//! the f32 blocks weights, m, v (each `ParamTable::arena_len`), conv, ssm, then the user section, then the CRC-32 of
-//! all before it (u32). Every length follows from the header and must add up to the file's length before anything
-//! is allocated.
+//! the f32 blocks weights, m, v (each `ParamTable::arena_len`), conv, ssm, then the last norms (f64, oldest first), the
+//! user section and the CRC-32 of all before it (u32). Every length follows from the header and must add up to the
+//! file's length before anything is allocated.
 
 use crate::contract::Core;
 use crate::engine::{Arena, Wait};
@@ -13,14 +13,14 @@ use crate::session::{TrainSessionCfg, WeightDtype};
 use crate::trainer::{ModelKind, Trainer};
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig, ParamTable, RecurrentState};
-use mamba_optim::{AdamWConfig, AdamWState, ScalerState, SkipCounter};
+use mamba_optim::{AdamWConfig, AdamWState, NormWindowConfig, ScalerState, SkipCounter};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"MAMBATRN";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes before the header: magic, version, header length.
 const PREFIX: u64 = 16;
 /// Bytes of the checksum.
@@ -45,6 +45,7 @@ struct Header {
     step: u64,
     scaler: Option<ScalerState>,
     skips: SkipCounter,
+    norms: u64,
     user_len: u64,
 }
 
@@ -71,6 +72,8 @@ pub struct TrainingState {
     pub scaler: Option<ScalerState>,
     /// Windows skipped so far.
     pub skips: SkipCounter,
+    /// Norms of the last applied windows, oldest first.
+    pub norms: Vec<f64>,
     /// The caller's own bytes, for instance data position and random generator.
     pub user: Vec<u8>,
 }
@@ -87,6 +90,7 @@ impl TrainingState {
         self.step_opts.validate()?;
         self.weights.check_finite()?;
         self.optimizer.check(self.weights.table().arena_len())?;
+        NormWindowConfig::default().check_norms(&self.norms)?;
         self.recurrence.check(&model.backbone, self.session.batch)?;
         Ok(())
     }
@@ -123,6 +127,9 @@ impl TrainingState {
         ] {
             write_block(block, out)?;
         }
+        for norm in &self.norms {
+            out.write_all(&norm.to_le_bytes())?;
+        }
         out.write_all(&self.user)
     }
 
@@ -137,6 +144,7 @@ impl TrainingState {
             step: self.optimizer.step,
             scaler: self.scaler,
             skips: self.skips,
+            norms: self.norms.len() as u64,
             user_len: self.user.len() as u64,
         }
     }
@@ -156,11 +164,14 @@ impl TrainingState {
         header.session.validate(&header.model).map_err(|e| file_error(path, "session", e.to_string()))?;
         let arena = table.arena_len();
         let (conv, ssm) = RecurrentState::lengths(&header.model.backbone, header.session.batch);
-        source.check_length(len, header_len, [arena, arena, arena, conv, ssm], header.user_len)?;
+        let norm_count = norm_count(path, header.norms)?;
+        let values = [arena, arena, arena, conv, ssm, 2 * norm_count];
+        source.check_length(len, header_len, values, header.user_len)?;
         let weights = source.block("weights", arena)?;
         let optimizer =
             AdamWState { m: source.block("m", arena)?, v: source.block("v", arena)?, step: header.step };
         let recurrence = RecurrentState { conv: source.block("conv", conv)?, ssm: source.block("ssm", ssm)? };
+        let norms = source.norms(norm_count)?;
         let user = source.bytes("user section", header.user_len as usize)?;
         source.check_sum()?;
         let state = Self {
@@ -174,6 +185,7 @@ impl TrainingState {
             recurrence,
             scaler: header.scaler,
             skips: header.skips,
+            norms,
             user,
         };
         state.validate().map_err(|e| file_error(path, "contents", e.to_string()))?;
@@ -191,7 +203,7 @@ impl<K: ModelKind> Trainer<K> {
         self.core.training_state(user)
     }
 
-    /// Takes over a state: weights, moments, step count, recurrence, scaler, rates and options. Cancels a pending
+    /// Takes over a state: weights, moments, step count, recurrence, scaler, last norms, rates and options. Cancels a pending
     /// forward, forgets the last outcome.
     ///
     /// # Errors
@@ -237,6 +249,7 @@ impl Core {
             recurrence: self.engine.recurrence()?,
             scaler: self.engine.scaler()?,
             skips: self.engine.progress(Wait::Yes)?.skips,
+            norms: self.engine.norms()?,
             user: user.to_vec(),
         };
         state.validate()?;
@@ -255,6 +268,7 @@ impl Core {
         self.engine.set_recurrence(Some(&state.recurrence))?;
         self.engine.set_scaler(state.scaler)?;
         self.engine.set_skips(state.skips)?;
+        self.engine.set_norms(&state.norms)?;
         self.engine.set_reference_no_decay(state.reference_no_decay)?;
         self.reference_no_decay = state.reference_no_decay;
         self.adamw = state.adamw;
@@ -326,6 +340,15 @@ fn model_difference(a: &ModelConfig, b: &ModelConfig) -> Option<(&'static str, S
 
 fn file_error(path: &Path, field: &str, problem: impl Into<String>) -> TrainerError {
     TrainerError::StateFile { path: path.to_owned(), field: field.to_owned(), problem: problem.into() }
+}
+
+/// The number of norms in a file, where it is one that a trainer keeps.
+fn norm_count(path: &Path, count: u64) -> Result<usize> {
+    let most = NormWindowConfig::default().window;
+    match usize::try_from(count) {
+        Ok(count) if count <= most => Ok(count),
+        _ => Err(file_error(path, "norms", format!("are {count}; a trainer keeps at most {most}"))),
+    }
 }
 
 /// Passes bytes on and sums them up.
@@ -415,8 +438,9 @@ impl Source<'_> {
     }
 
     /// The file is exactly as long as its header says, so that nothing larger than it is allocated.
-    fn check_length(&self, file_len: u64, header_len: u32, blocks: [usize; 5], user_len: u64) -> Result<()> {
-        let values: u128 = blocks.iter().map(|&n| n as u128).sum();
+    /// `values`: numbers of 4 bytes in the blocks.
+    fn check_length(&self, file_len: u64, header_len: u32, values: [usize; 6], user_len: u64) -> Result<()> {
+        let values: u128 = values.iter().map(|&n| n as u128).sum();
         let header = u128::from(PREFIX) + u128::from(header_len);
         let expected = header + 4 * values + u128::from(user_len) + u128::from(CHECKSUM);
         match expected == u128::from(file_len) {
@@ -443,6 +467,11 @@ impl Source<'_> {
             values.extend(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
         }
         Ok(values)
+    }
+
+    fn norms(&mut self, len: usize) -> Result<Vec<f64>> {
+        let bytes = self.bytes("norms", 8 * len)?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect())
     }
 
     /// The checksum covers every byte before it.

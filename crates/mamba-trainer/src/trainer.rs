@@ -319,6 +319,24 @@ impl<K: ModelKind> Trainer<K> {
         self.core.load_scaler_state(state)
     }
 
+    /// Norms of the last applied windows, oldest first, at most 128: what [`StepOpts::skip_z_score`] looks at. Kept
+    /// whether it is on or off.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn norm_history(&mut self) -> Result<Vec<f64>> {
+        self.core.engine.norms()
+    }
+
+    /// Replaces the norms of the last applied windows; oldest first.
+    ///
+    /// # Errors
+    /// [`TrainerError::UnderGraph`], [`TrainerError::WindowOpen`], [`TrainerError::Optim`] for more than 128 norms, or
+    /// one that is negative or not finite.
+    pub fn load_norm_history(&mut self, norms: &[f64]) -> Result<()> {
+        self.core.load_norm_history(norms)
+    }
+
     /// Gradient of the input `[B, T, input_dim]` of the last backward pass. Waits for the device.
     ///
     /// # Errors

@@ -9,9 +9,9 @@ use mamba_kernels::optim::{
 };
 use mamba_kernels::{Elem, KernelError, Kernels, Launch, Val};
 use mamba_optim::{
-    AdamWConfig, AdamWState, ControlSpans, LossScaler, NonFinite, OptimError, ParamGroups, ParamSpan,
-    ScalerConfig, Schedule, ScheduleKind, StepOptions, StepOutcome, StepScalars, StridedSpan, TailArenas,
-    run_tail,
+    AdamWConfig, AdamWState, ControlSpans, LossScaler, NonFinite, NormWindow, NormWindowConfig, OptimError,
+    ParamGroups, ParamSpan, ScalerConfig, Schedule, ScheduleKind, StepOptions, StepOutcome, StepScalars,
+    StridedSpan, TailArenas, run_tail,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -28,6 +28,9 @@ pub fn trials() -> Vec<(String, Test)> {
     }
     all.push(("optim/control_clip".to_owned(), Box::new(control_clip)));
     all.push(("optim/skips".to_owned(), Box::new(skips)));
+    for window in [2usize, 31, 33, 128] {
+        all.push((format!("optim/outliers/{window}"), Box::new(move |k| outliers(k, window))));
+    }
     all.push(("optim/propagates".to_owned(), Box::new(propagates)));
     all.push(("optim/scaler".to_owned(), Box::new(scaler)));
     all.push(("optim/two_runs_agree".to_owned(), Box::new(two_runs)));
@@ -74,6 +77,7 @@ fn padded(mut x: Vec<f32>) -> Vec<f32> {
 struct Host {
     params: Vec<f32>,
     state: AdamWState,
+    norms: NormWindow,
     groups: ParamGroups,
     control: ControlSpans,
     scaler: LossScaler,
@@ -89,6 +93,7 @@ impl Host {
         Ok(Self {
             params: padded(draws("params", len)),
             state: AdamWState::new(len),
+            norms: NormWindow::default(),
             groups: ParamGroups::new(len, spans).map_err(optim)?,
             control: ControlSpans::new(len, control).map_err(optim)?,
             scaler,
@@ -104,20 +109,23 @@ impl Host {
     }
 
     fn step(&mut self, grads: &mut [f32], scalars: &StepScalars) -> Result<StepOutcome, OptimError> {
-        let arenas = TailArenas { params: &mut self.params, grads, state: &mut self.state };
-        run_tail(arenas, &self.groups, &self.control, &mut self.scaler, scalars, |_| ())
+        let Self { params, state, norms, groups, control, scaler, .. } = self;
+        run_tail(TailArenas { params, grads, state, norms }, groups, control, scaler, scalars, |_| ())
     }
 }
 
 /// What the device reads for `scalars`.
-fn inputs(scalars: &StepScalars, scaler: &LossScaler, grad_factor: f64) -> TailInputs {
-    let config = scaler.config().copied().unwrap_or_default();
+fn inputs(scalars: &StepScalars, host: &Host, grad_factor: f64) -> TailInputs {
+    let config = host.scaler.config().copied().unwrap_or_default();
+    let window = host.norms.config();
     TailInputs {
         beta1_exact: scalars.beta1_exact,
         beta2_exact: scalars.beta2_exact,
         clip_max: scalars.clip_max,
         control_clip_max: scalars.control_clip_max,
         skip_above: scalars.skip_above,
+        skip_z_score: scalars.skip_z_score,
+        deviation_floor: window.relative_floor,
         grad_factor,
         growth_factor: config.growth_factor,
         backoff_factor: config.backoff_factor,
@@ -131,8 +139,8 @@ fn inputs(scalars: &StepScalars, scaler: &LossScaler, grad_factor: f64) -> TailI
         min_scale: config.min_scale.unwrap_or(0.0),
         max_scale: config.max_scale.unwrap_or(f32::INFINITY),
         growth_interval: config.growth_interval,
+        min_norms: window.min_samples as u32,
         flags: scalars.flags,
-        reserved: 0,
     }
 }
 
@@ -149,6 +157,7 @@ struct Device<'k, W: Elem> {
     neg_a: DeviceBuf<f32>,
     groups: DeviceBuf<u32>,
     state: DeviceBuf<TailState>,
+    norms: DeviceBuf<f64>,
     loss_scale: DeviceBuf<f32>,
     pieces: DeviceBuf<SpanPiece>,
     count: usize,
@@ -175,6 +184,7 @@ impl<'k, W: Elem> Device<'k, W> {
             neg_a: poisoned(gpu, table.neg_a_len()).map_err(text)?,
             groups: DeviceBuf::from_host(gpu, table.words()).map_err(up)?,
             state: DeviceBuf::from_host(gpu, &[state]).map_err(up)?,
+            norms: DeviceBuf::from_host(gpu, &vec![f64::NAN; host.norms.config().window]).map_err(up)?,
             loss_scale: poisoned(gpu, 1).map_err(text)?,
             count: pieces.len(),
             pieces: DeviceBuf::from_host(gpu, &pieces).map_err(up)?,
@@ -253,6 +263,7 @@ impl<'k, W: Elem> Device<'k, W> {
         control_norm: Option<&DeviceBuf<f64>>,
     ) -> Result<(), String> {
         let (gpu, count, marker) = (self.gpu(), blocks(self.len), PhantomData);
+        let capacity = Val(self.norms.len() as u32);
         let mut partial = DeviceBuf::from_host(gpu, &vec![f64::NAN; count]).map_err(up)?;
         let mut bad = DeviceBuf::from_host(gpu, &vec![u32::MAX; count]).map_err(up)?;
         let sums = GradSums {
@@ -271,8 +282,10 @@ impl<'k, W: Elem> Device<'k, W> {
             control_norm: control_norm.map(DeviceBuf::view),
             inputs: inputs.view(),
             state: self.state.view_mut(),
+            norms: self.norms.view_mut(),
             loss_scale: self.loss_scale.view_mut(),
             blocks: Val(count as i64),
+            capacity,
             len: self.len,
             marker,
         };
@@ -337,12 +350,13 @@ fn both<W: Elem>(
     factor: f64,
 ) -> Result<TailState, String> {
     let scalars = host.scalars(options, factor)?;
-    let inputs = inputs(&scalars, &host.scaler, factor);
+    let inputs = inputs(&scalars, host, factor);
     let state = device.step(grads, &inputs)?;
     let outcome = host.step(&mut grads.to_vec(), &scalars);
     let want = match outcome {
         Ok(StepOutcome::Stepped { .. }) => TailOutcome::Applied,
         Ok(StepOutcome::SkippedSpike { .. }) => TailOutcome::Spike,
+        Ok(StepOutcome::SkippedOutlier { .. }) => TailOutcome::Outlier,
         Ok(StepOutcome::SkippedNonFinite { .. }) => TailOutcome::NonFinite,
         Ok(StepOutcome::SkippedOverflow { .. }) => TailOutcome::Overflow,
         Err(OptimError::ScaleAtFloor { .. }) => TailOutcome::OverflowAtFloor,
@@ -472,6 +486,44 @@ fn skips(kernels: &Kernels) -> Result<(), String> {
     match counts {
         (1, 6, 2, 3, 0, 5) => Ok(()),
         other => Err(format!("{other:?}")),
+    }
+}
+
+/// Outliers, and steps at the threshold's very edge, through three times the window: of a gradient of one block the norm
+/// has the same bits on both sides, so threshold, decision and window must have, too.
+fn outliers(kernels: &Kernels, window: usize) -> Result<(), String> {
+    let len = 1000;
+    let mut host = Host::new(len, Vec::new(), LossScaler::disabled())?;
+    let config = NormWindowConfig { window, min_samples: window.min(20), relative_floor: 0.01 };
+    host.norms = NormWindow::new(config).map_err(optim)?;
+    let mut device = Device::<bf16>::new(kernels, &host, true)?;
+    let mut skipped = 0;
+    for step in 0..3 * window + 40 {
+        let z_score = [1.0, 3.0, f64::MAX, 1.7][step % 4];
+        let options = match step % 7 {
+            6 => StepOptions::default(),
+            _ => StepOptions::default().with_skip_z_score(z_score),
+        };
+        let mut grads = gradient(step, len, if step % 11 == 10 { 50.0 } else { 1.0 });
+        if step % 13 == 12 {
+            grads[step % len] = f32::NAN;
+        }
+        let want = host.norms.threshold(if step % 7 == 6 { f64::INFINITY } else { z_score });
+        let state = both(&mut host, &mut device, &grads, &options, 1.0)?;
+        skipped += u64::from(state.outcome() == TailOutcome::Outlier);
+        let mut ring = device.norms.to_host(kernels.gpu().compute()).map_err(up)?;
+        ring.rotate_left(state.oldest_norm as usize);
+        ring.truncate(state.norms as usize);
+        let bits = |x: &mut dyn Iterator<Item = f64>| x.map(f64::to_bits).collect::<Vec<_>>();
+        let same_ring = bits(&mut ring.into_iter()) == bits(&mut host.norms.norms());
+        let threshold = (state.outlier_above.to_bits(), want.unwrap_or(f64::INFINITY).to_bits());
+        if !same_ring || threshold.0 != threshold.1 || state.outliers != skipped {
+            return Err(format!("step {step}: ring {same_ring}, {threshold:x?}, {} skipped", state.outliers));
+        }
+    }
+    match skipped {
+        0 => Err("no step was an outlier".to_owned()),
+        _ => Ok(()),
     }
 }
 

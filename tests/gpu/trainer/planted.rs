@@ -10,7 +10,7 @@ use mamba_model::oracle::Oracle;
 use mamba_model::rng::SplitMix64;
 use mamba_model::{LmHeadConfig, MambaConfig, ModelConfig, ModelInput};
 use mamba_optim::cuda::DeviceTail;
-use mamba_optim::{ControlSpans, LossScaler, ParamGroups, ParamSpan};
+use mamba_optim::{ControlSpans, LossScaler, NormWindow, ParamGroups, ParamSpan};
 use mamba_tests::random::{shaken, wide};
 
 const BATCH: usize = 2;
@@ -46,7 +46,8 @@ fn run<T: Elem>(
     let groups = ParamGroups::new(arena.len(), spans).map_err(text)?;
     let control = ControlSpans::new(arena.len(), Vec::new()).map_err(text)?;
     let a_log = table.layers.iter().map(|l| l.a_log.range()).collect();
-    let mut tail = DeviceTail::new(kernels, groups, &control, a_log, LossScaler::disabled()).map_err(text)?;
+    let (scaler, norms) = (LossScaler::disabled(), NormWindow::default());
+    let mut tail = DeviceTail::new(kernels, groups, &control, a_log, scaler, &norms).map_err(text)?;
     let params = DeviceBuf::from_host(gpu, arena).map_err(text)?;
     let halves = size_of::<T>() != size_of::<f32>();
     let mut shadow = if halves { Some(DeviceBuf::<T>::zeros(gpu, arena.len()).map_err(text)?) } else { None };

@@ -113,6 +113,7 @@ pub fn resume_equals_unbroken_and_weights_alone_do_not(target: &Target) {
     by_parts.load_optimizer_state(&state.optimizer).unwrap();
     by_parts.load_recurrent_state(&state.recurrence).unwrap();
     by_parts.load_scaler_state(state.scaler).unwrap();
+    by_parts.load_norm_history(&state.norms).unwrap();
     run(&mut by_parts, 4..8);
     assert_same_but(&want, &snapshot(&mut by_parts), &["outcome"], "loaded by parts");
 }

@@ -7,12 +7,12 @@ use mamba_trainer::{
     BackwardMetrics, BackwardOpts, MambaTrainer, NonFinite, StepOpts, TrainerError, Verdict, WeightDtype,
 };
 
-fn split(t: &mut MambaTrainer, batch: &Batch, opts: BackwardOpts) -> BackwardMetrics {
+pub(super) fn split(t: &mut MambaTrainer, batch: &Batch, opts: BackwardOpts) -> BackwardMetrics {
     t.forward(&batch.input, &mut Batch::temporal()).unwrap();
     t.backward_step(&batch.d_temporal, opts).unwrap()
 }
 
-fn verdict(t: &mut MambaTrainer) -> Verdict {
+pub(super) fn verdict(t: &mut MambaTrainer) -> Verdict {
     t.last_outcome().unwrap().unwrap().verdict
 }
 
@@ -23,7 +23,7 @@ fn nothing_moved(before: &Snapshot, t: &mut MambaTrainer, what: &str) {
 }
 
 /// What a spike moves beside the skip counter: to a loss scaler it is a clean step.
-fn counting(dtype: WeightDtype) -> &'static [&'static str] {
+pub(super) fn counting(dtype: WeightDtype) -> &'static [&'static str] {
     match dtype {
         WeightDtype::F16 => &["scaler"],
         _ => &[],

@@ -163,6 +163,45 @@ pub fn a_doctored_header_is_refused_or_sound(target: &Target) {
     }
 }
 
+/// The number of norms ends the header but for the user section's length; the norms lie before the user section.
+pub fn doctored_norms_are_refused(target: &Target) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let mut t = trained(target);
+    t.save_state(&path, b"user bytes").unwrap();
+    let good = std::fs::read(&path).unwrap();
+    let before = snapshot(&mut t);
+    let mut refused = |bytes: Vec<u8>, what: &str| {
+        std::fs::write(&path, sealed(bytes)).unwrap();
+        let error = t.load_state(&path).expect_err(what);
+        assert_same(&before, &snapshot(&mut t), what);
+        error
+    };
+    let header_end = 16 + u32::from_le_bytes(good[12..16].try_into().unwrap()) as usize;
+    let count = header_end - 16..header_end - 8;
+    assert_eq!(good[count.clone()], 3u64.to_le_bytes());
+    for (norms, field) in
+        [(u64::MAX, "norms"), (1 << 61, "norms"), (129, "norms"), (128, "file length"), (2, "file length")]
+    {
+        let mut bytes = good.clone();
+        bytes[count.clone()].copy_from_slice(&norms.to_le_bytes());
+        assert_eq!(field_of(&refused(bytes, "a number of norms")), field, "{norms} norms");
+    }
+    let first = good.len() - 4 - b"user bytes".len() - 3 * 8;
+    for norm in [f64::NAN, f64::INFINITY, -1.0] {
+        let mut bytes = good.clone();
+        bytes[first..first + 8].copy_from_slice(&norm.to_le_bytes());
+        let error = refused(bytes, "a norm").to_string();
+        assert!(error.contains("`norms`"), "{error}");
+    }
+    // Files of the version before have no norms.
+    let mut bytes = good.clone();
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    assert_eq!(field_of(&refused(bytes, "version 1")), "version");
+    std::fs::write(&path, &good).unwrap();
+    t.load_state(&path).unwrap();
+}
+
 /// CRC-32 (ISO 3309), bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;

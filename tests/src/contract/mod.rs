@@ -8,6 +8,7 @@ pub mod clip;
 pub mod dist;
 pub mod files;
 pub mod lm;
+pub mod outliers;
 pub mod random;
 pub mod rules;
 mod target;
@@ -55,6 +56,11 @@ macro_rules! for_each_contract_case {
             clip::a_nan_window_can_be_discarded,
             clip::skips_inside_replay_leave_bits_alone,
             clip::too_many_skips_in_a_row_are_an_error,
+            outliers::an_outlier_leaves_no_trace,
+            outliers::outliers_need_a_history_and_the_option,
+            outliers::eager_split_and_graph_skip_alike,
+            outliers::a_run_resumes_in_the_middle_of_the_window,
+            outliers::norm_histories_are_checked,
             lm::graph_and_windows_have_the_bits_of_eager_steps,
             lm::unequal_micro_batches_average_over_counted_tokens,
             lm::token_weights_weigh,
@@ -65,6 +71,7 @@ macro_rules! for_each_contract_case {
             files::a_state_file_round_trips,
             files::a_bad_file_leaves_the_trainer_alone,
             files::a_doctored_header_is_refused_or_sound,
+            files::doctored_norms_are_refused,
             files::a_foreign_state_is_refused_by_field,
             files::non_finite_runs_are_not_saved,
             dist::a_group_of_one_equals_no_group,

@@ -199,6 +199,7 @@ pub fn closing_options_do_not_go_with_accumulation(target: &Target) {
     for (name, opts) in [
         ("clip_max_norm", accumulate().with_clip_max_norm(1.0)),
         ("step_skip_above", accumulate().with_step_skip_above(1.0)),
+        ("skip_z_score", accumulate().with_skip_z_score(1.0)),
         ("control_clip_max_norm", accumulate().with_control_clip_max_norm(1.0)),
     ] {
         let error = fails(&mut t, name, |t| backward(t, 1, opts));
@@ -221,6 +222,7 @@ pub fn thresholds_are_checked_everywhere(target: &Target) {
         for (name, opts) in [
             ("clip_max_norm", StepOpts::new().with_clip_max_norm(bad)),
             ("step_skip_above", StepOpts::new().with_step_skip_above(bad)),
+            ("skip_z_score", StepOpts::new().with_skip_z_score(bad)),
             ("control_clip_max_norm", StepOpts::new().with_control_clip_max_norm(bad)),
         ] {
             assert_eq!(setting(fails(&mut t, name, |t| t.set_step_opts(opts))), name);

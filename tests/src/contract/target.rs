@@ -156,6 +156,7 @@ pub fn snapshot<K: ModelKind>(t: &mut Trainer<K>) -> Snapshot {
         ("graph", t.has_graph().to_string()),
         ("scaler", format!("{:?}", t.scaler_state().unwrap())),
         ("skips", format!("{:?}", t.skips().unwrap())),
+        ("norms", format!("{:?}", t.norm_history().unwrap())),
         ("outcome", format!("{:?}", t.last_outcome().unwrap())),
         ("input gradient", format!("{input_gradient:?}")),
     ];

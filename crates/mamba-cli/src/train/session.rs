@@ -215,6 +215,7 @@ impl<'a> Session<'a> {
     fn note(&self, metrics: &LmStepMetrics) {
         let why = match metrics.verdict {
             Some(Verdict::SpikeSkipped) => "above --skip-above",
+            Some(Verdict::OutlierSkipped) => "an outlier by --skip-z-score",
             Some(Verdict::NonFiniteSkipped) => "not finite",
             _ => return,
         };

@@ -59,6 +59,9 @@ impl TrainSettings {
         if let Some(norm) = o.skip_above {
             step_opts.step_skip_above = Some(threshold("--skip-above", norm, "finite and above 0")?);
         }
+        if let Some(z_score) = o.skip_z_score {
+            step_opts.skip_z_score = Some(threshold("--skip-z-score", z_score, "finite and above 0")?);
+        }
         let settings = Self {
             batch: s.batch,
             seq_len: s.seq_len,
@@ -214,6 +217,8 @@ mod tests {
             ("--clip", "--clip=-1"),
             ("--clip", "--clip inf"),
             ("--skip-above", "--skip-above 0"),
+            ("--skip-z-score", "--skip-z-score 0"),
+            ("--skip-z-score", "--skip-z-score NaN"),
             ("--min-lr-factor", "--min-lr-factor 2"),
             ("--decay-share", "--decay-share NaN"),
             ("--warmup", "--warmup 100 --steps 100"),
@@ -223,5 +228,7 @@ mod tests {
             assert_eq!(error.exit_code(), 2, "{extra}");
         }
         assert_eq!(settings("--clip 0").unwrap().step_opts.clip_max_norm, None);
+        let skips = settings("--skip-above 9 --skip-z-score 6").unwrap().step_opts;
+        assert_eq!((skips.step_skip_above, skips.skip_z_score), (Some(9.0), Some(6.0)));
     }
 }

@@ -28,6 +28,7 @@ fn bad_flags_are_named_with_exit_code_2() {
         ("train --data text.txt --expand 0", "expand"),
         ("train --data text.txt --beta2 1.5", "beta2"),
         ("train --data text.txt --clip=-2", "--clip"),
+        ("train --data text.txt --skip-z-score=-2", "--skip-z-score"),
         ("train --data text.txt --val-fraction 1", "--val-fraction"),
         ("train --data text.txt --val-fraction NaN", "--val-fraction"),
         ("train --data text.txt --warmup 1000 --steps 1000", "--warmup"),

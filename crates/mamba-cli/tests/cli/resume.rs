@@ -5,10 +5,14 @@ use crate::{Place, TINY};
 #[test]
 fn interrupted_and_resumed_is_the_unbroken_run_bit_for_bit() {
     let place = Place::with_text();
-    for (i, extra) in
-        ["", "--stateful", "--accumulate 3 --schedule wsd --untied", "--clip 0.05 --skip-above 2.5"]
-            .into_iter()
-            .enumerate()
+    for (i, extra) in [
+        "",
+        "--stateful --skip-z-score 6",
+        "--accumulate 3 --schedule wsd --untied",
+        "--clip 0.05 --skip-above 2.5",
+    ]
+    .into_iter()
+    .enumerate()
     {
         let (whole, parts) = (format!("whole{i}"), format!("parts{i}"));
         place.train(&whole, extra);
@@ -37,6 +41,22 @@ fn interrupted_and_resumed_is_the_unbroken_run_bit_for_bit() {
         );
         assert!(place.ok(&format!("train --resume {parts}")).contains("all 12 steps are done"));
     }
+}
+
+#[test]
+fn outliers_are_told_and_a_resumed_run_skips_the_same_ones() {
+    let place = Place::with_text();
+    let line = format!("train --data text.txt --out whole {TINY} --steps 30 --lr 1e-4 --skip-z-score 1");
+    let line = line.replacen("--steps 12 ", "", 1);
+    let output = place.run(&line);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    let outliers = |text: &str| text.lines().filter(|l| l.contains("an outlier by --skip-z-score")).count();
+    assert!(outliers(&told) > 0, "{told}");
+    place.ok(&format!("{} --stop-after 20", line.replace("whole", "parts")));
+    let told = place.run("train --resume parts --threads 1");
+    assert!(outliers(&String::from_utf8_lossy(&told.stderr)) > 0, "{told:?}");
+    assert!(place.bytes("whole/checkpoints/last.state") == place.bytes("parts/checkpoints/last.state"));
 }
 
 #[test]

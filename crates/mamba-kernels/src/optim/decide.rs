@@ -5,7 +5,8 @@ use crate::kernel::{Kernel, Launch, Val, ensure, need};
 use mamba_cuda::{Dims, View, ViewMut};
 
 crate::kernel! {
-    /// Norm, overflow, skip, clip; then step count and loss scale. [`AdamW`](super::AdamW) reads what it writes.
+    /// Norm, overflow, skip, clip; then step count, loss scale and the ring of norms. [`AdamW`](super::AdamW) reads what it
+    /// writes.
     pub struct Decide['a] = "decide", |_this| ""; {
         /// From [`GradSums`](super::GradSums).
         partial: View<'a, f64>,
@@ -17,10 +18,14 @@ crate::kernel! {
         inputs: View<'a, TailInputs>,
         /// One value.
         state: ViewMut<'a, TailState>,
+        /// Ring of the applied steps' norms; where it begins and ends is in the state.
+        norms: ViewMut<'a, f64>,
         /// One value: follows the state's scale.
         loss_scale: ViewMut<'a, f32>,
         /// Number of partial sums.
         blocks: Val<i64>,
+        /// Length of the ring.
+        capacity: Val<u32>,
     }
     host: {
         /// Elements of the arena.
@@ -38,6 +43,8 @@ impl Launch for Decide<'_> {
         need(Self::NAME, "control_norm", self.control_norm.map_or(1, |n| n.len()), 1)?;
         need(Self::NAME, "inputs", self.inputs.len(), 1)?;
         need(Self::NAME, "state", self.state.len(), 1)?;
+        need(Self::NAME, "norms", self.norms.len(), self.capacity.0 as usize)?;
+        ensure(self.capacity.0 > 0, Self::NAME, "capacity", 0, "at least 1")?;
         need(Self::NAME, "loss_scale", self.loss_scale.len(), 1)
     }
 

@@ -20,6 +20,10 @@ pub struct TailInputs {
     pub control_clip_max: f64,
     /// Largest norm that is not skipped.
     pub skip_above: f64,
+    /// Standard deviations above the mean of the last norms that make an outlier; +inf is off.
+    pub skip_z_score: f64,
+    /// Smallest standard deviation of the last norms, as a share of their mean.
+    pub deviation_floor: f64,
     /// Factor of the gradient beside the loss scale: 1/Σ weight of a window, 1/world size.
     pub grad_factor: f64,
     /// Factor of the loss scale after `growth_interval` clean steps.
@@ -46,10 +50,10 @@ pub struct TailInputs {
     pub max_scale: f32,
     /// Clean steps in a row until the scale grows.
     pub growth_interval: u32,
+    /// Norms needed before anything is an outlier.
+    pub min_norms: u32,
     /// [`GUARD`], [`SCALED`].
     pub flags: u32,
-    /// Not read.
-    pub reserved: u32,
 }
 
 impl CppType for TailInputs {
@@ -66,6 +70,8 @@ pub struct TailState {
     pub windows: u64,
     /// Windows skipped because of a spike.
     pub spikes: u64,
+    /// Windows skipped because their norm was an outlier among the last ones.
+    pub outliers: u64,
     /// Windows skipped because of a non-finite norm.
     pub non_finite: u64,
     /// Windows skipped because the loss scale was too large.
@@ -74,6 +80,8 @@ pub struct TailState {
     pub grad_norm: f64,
     /// Norm over the control spans before their clip; NaN where that is off.
     pub control_norm: f64,
+    /// Norm above which the last window was an outlier; +inf where there was none.
+    pub outlier_above: f64,
     /// Loss scale of the next window; 1 without a scaler.
     pub scale: f32,
     /// Loss scale of the last window.
@@ -88,12 +96,16 @@ pub struct TailState {
     pub bc2: f32,
     /// Clean steps since the scale last moved.
     pub growth_tracker: u32,
-    /// Spikes and non-finite norms in a row.
+    /// Spikes, outliers and non-finite norms in a row.
     pub consecutive: u32,
     /// A [`TailOutcome`], see [`TailState::outcome`].
     pub outcome: u32,
     /// 1 where the last window's update was applied.
     pub applied: u32,
+    /// Norms in the ring of [`Decide`](super::Decide).
+    pub norms: u32,
+    /// Where its oldest norm lies.
+    pub oldest_norm: u32,
 }
 
 impl CppType for TailState {
@@ -115,6 +127,8 @@ pub enum TailOutcome {
     Overflow,
     /// It overflowed, and the loss scale cannot go lower.
     OverflowAtFloor,
+    /// The norm lies too far above the last ones.
+    Outlier,
 }
 
 impl TailState {
@@ -131,6 +145,7 @@ impl TailState {
             3 => TailOutcome::NonFinite,
             4 => TailOutcome::Overflow,
             5 => TailOutcome::OverflowAtFloor,
+            6 => TailOutcome::Outlier,
             _ => TailOutcome::None,
         }
     }
@@ -144,8 +159,8 @@ mod tests {
     /// The C++ structs order their fields alike and assert the same sizes.
     #[test]
     fn the_layouts_are_what_the_kernels_read() {
-        assert_eq!((size_of::<TailInputs>(), size_of::<TailState>()), (112, 96));
-        assert_eq!((offset_of!(TailInputs, lr), offset_of!(TailInputs, growth_interval)), (64, 100));
-        assert_eq!((offset_of!(TailState, scale), offset_of!(TailState, applied)), (56, 92));
+        assert_eq!((size_of::<TailInputs>(), size_of::<TailState>()), (128, 120));
+        assert_eq!((offset_of!(TailInputs, lr), offset_of!(TailInputs, growth_interval)), (80, 116));
+        assert_eq!((offset_of!(TailState, scale), offset_of!(TailState, oldest_norm)), (72, 116));
     }
 }

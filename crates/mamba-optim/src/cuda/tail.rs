@@ -2,6 +2,7 @@ use super::inputs;
 use crate::adamw::AdamWState;
 use crate::error::OptimError;
 use crate::groups::{ControlSpans, ParamGroups};
+use crate::norms::{NormWindow, NormWindowConfig};
 use crate::scalars::StepScalars;
 use crate::scaler::{LossScaler, ScalerState};
 use mamba_cuda::{DeviceBuf, Gpu, Staging, View, ViewMut};
@@ -9,7 +10,7 @@ use mamba_kernels::optim::{
     AdamW, Decide, GradSums, GroupTable, Refresh, SpanClip, SpanPiece, SpanSums, TailInputs, TailState,
     blocks, pieces,
 };
-use mamba_kernels::{Elem, Kernels, Launch, Result, Val};
+use mamba_kernels::{Elem, Kernel, KernelError, Kernels, Launch, Result, Val};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -40,6 +41,9 @@ pub struct DeviceTail {
     bad: DeviceBuf<u32>,
     inputs: Staging<TailInputs>,
     state: DeviceBuf<TailState>,
+    /// Ring of norms; where it begins and ends is in the state.
+    norms: DeviceBuf<f64>,
+    window: NormWindowConfig,
     loss_scale: DeviceBuf<f32>,
     scaler: LossScaler,
 }
@@ -74,20 +78,23 @@ fn group_table(groups: &ParamGroups, a_log: &[Range<usize>]) -> Result<GroupTabl
 impl DeviceTail {
     /// Zero moments, step 0. Every tensor of `groups` must start at a multiple of
     /// [`GROUP`](mamba_kernels::optim::GROUP) elements, and the gaps between them must hold zeros in every arena: they
-    /// take part in the update, where zeros stay zeros. `a_log`: the ranges whose A the update refreshes.
+    /// take part in the update, where zeros stay zeros. `a_log`: the ranges whose A the update refreshes. `norms`: the
+    /// norms to begin with, and how they are used.
     ///
     /// # Errors
-    /// [`KernelError::Size`](mamba_kernels::KernelError::Size) for a range that starts elsewhere, those of the device.
+    /// [`KernelError::Size`] for a range that starts elsewhere, those of the device.
     pub fn new(
         kernels: &Kernels,
         groups: ParamGroups,
         control: &ControlSpans,
         a_log: Vec<Range<usize>>,
         scaler: LossScaler,
+        norms: &NormWindow,
     ) -> Result<Self> {
         let (gpu, len) = (kernels.gpu(), groups.arena_len());
         let table = group_table(&groups, &a_log)?;
-        let state = initial_state(&scaler);
+        let (window, norms) = (*norms.config(), norms.norms().collect::<Vec<_>>());
+        let state = TailState { norms: norms.len() as u32, ..initial_state(&scaler) };
         Ok(Self {
             kernels: kernels.clone(),
             words: DeviceBuf::from_host(gpu, table.words())?,
@@ -100,6 +107,8 @@ impl DeviceTail {
             inputs: Staging::new(gpu, 1)?,
             loss_scale: DeviceBuf::from_host(gpu, &[state.scale])?,
             state: DeviceBuf::from_host(gpu, &[state])?,
+            norms: DeviceBuf::from_host(gpu, &ring(norms, window.window))?,
+            window,
             table,
             groups,
             a_log,
@@ -113,7 +122,7 @@ impl DeviceTail {
     /// # Errors
     /// Those of the driver.
     pub fn stage(&mut self, scalars: &StepScalars, grad_factor: f64) -> Result<()> {
-        let inputs = inputs(scalars, &self.scaler, grad_factor);
+        let inputs = inputs(scalars, &self.scaler, &self.window, grad_factor);
         Ok(self.inputs.stage(&[inputs])?)
     }
 
@@ -128,7 +137,7 @@ impl DeviceTail {
     /// Enqueues the tail.
     ///
     /// # Errors
-    /// [`KernelError::Length`](mamba_kernels::KernelError::Length) for arenas of another length, those of the driver.
+    /// [`KernelError::Length`] for arenas of another length, those of the driver.
     pub fn enqueue<W: Elem>(&mut self, arenas: DeviceArenas<'_, W>) -> Result<()> {
         let DeviceArenas { params, mut grads, shadow } = arenas;
         let len = self.groups.arena_len();
@@ -149,8 +158,10 @@ impl DeviceTail {
             control_norm: (self.control.count > 0).then(|| self.control.norm.view()),
             inputs: self.inputs.view(),
             state: self.state.view_mut(),
+            norms: self.norms.view_mut(),
             loss_scale: self.loss_scale.view_mut(),
             blocks: Val(blocks(len) as i64),
+            capacity: Val(self.window.window as u32),
             len,
             marker: PhantomData,
         }
@@ -253,8 +264,14 @@ impl DeviceTail {
     /// Replaces the state, the scale included.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// [`KernelError::Size`] for a ring of norms that does not fit, those of the driver.
     pub fn write_state(&mut self, state: &TailState) -> Result<()> {
+        let capacity = self.window.window as u64;
+        let (norms, oldest) = (u64::from(state.norms), u64::from(state.oldest_norm));
+        if norms > capacity || oldest >= capacity {
+            let (kernel, argument, expected) = (Decide::NAME, "norms", "a ring as long as the window");
+            return Err(KernelError::Size { kernel, argument, got: norms.max(oldest), expected });
+        }
         let stream = self.kernels.gpu().compute();
         self.state.view_mut().write(&[*state], stream)?;
         Ok(self.loss_scale.view_mut().write(&[state.scale], stream)?)
@@ -310,6 +327,29 @@ impl DeviceTail {
         self.write_state(&TailState { scale, growth_tracker, ..state })
     }
 
+    /// Norms of the last applied steps, oldest first; waits.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn norms(&self) -> Result<Vec<f64>> {
+        let state = self.read_state()?;
+        let mut ring = self.norms.to_host(self.kernels.gpu().compute())?;
+        ring.rotate_left(state.oldest_norm as usize);
+        ring.truncate(state.norms as usize);
+        Ok(ring)
+    }
+
+    /// Puts back norms that [`NormWindowConfig::check_norms`] let through, oldest first.
+    ///
+    /// # Errors
+    /// As [`DeviceTail::write_state`].
+    pub fn set_norms(&mut self, norms: &[f64]) -> Result<()> {
+        let state = self.read_state()?;
+        self.write_state(&TailState { norms: norms.len() as u32, oldest_norm: 0, ..state })?;
+        let ring = ring(norms.to_vec(), self.window.window);
+        Ok(self.norms.view_mut().write(&ring, self.kernels.gpu().compute())?)
+    }
+
     /// The scaler's settings.
     pub fn scaler(&self) -> &LossScaler {
         &self.scaler
@@ -327,6 +367,12 @@ impl DeviceTail {
         (self.groups, self.table) = (groups, table);
         Ok(())
     }
+}
+
+/// The norms at the front of a ring.
+fn ring(mut norms: Vec<f64>, capacity: usize) -> Vec<f64> {
+    norms.resize(capacity, 0.0);
+    norms
 }
 
 /// Step 0 at the scaler's scale.

@@ -12,8 +12,8 @@ use crate::metrics::{StepOpts, Verdict, WindowOutcome};
 use mamba_model::cpu::{CpuModel, CpuOptions};
 use mamba_model::{LossSums, ModelConfig, ModelInput, ParamTable, RecurrentState};
 use mamba_optim::{
-    AdamWConfig, AdamWState, ControlSpans, LossScaler, ParamGroups, ScalerState, Schedule, SkipCounter,
-    StepOutcome, StepScalars, TailArenas, run_tail,
+    AdamWConfig, AdamWState, ControlSpans, LossScaler, NormWindow, ParamGroups, ScalerState, Schedule,
+    SkipCounter, StepOutcome, StepScalars, TailArenas, run_tail,
 };
 use std::borrow::Cow;
 
@@ -45,6 +45,7 @@ struct Tail {
     groups: ParamGroups,
     control: ControlSpans,
     state: AdamWState,
+    norms: NormWindow,
     scaler: LossScaler,
 }
 
@@ -130,13 +131,13 @@ impl CpuEngine {
     }
 
     fn run_tail(&mut self) -> Result<()> {
-        let Self { tail: Tail { groups, control, state, scaler }, values, model, pool, .. } = self;
+        let Self { tail: Tail { groups, control, state, norms, scaler }, values, model, pool, .. } = self;
         let options = values.opts.for_optimizer();
         let mut scalars =
             StepScalars::new(&values.adamw, &Schedule::constant(), state.step, scaler, &options)?;
         let loss_scale = scalars.loss_scale;
         scalars.inv_scale = (values.grad_factor / f64::from(loss_scale)) as f32;
-        let arenas = TailArenas { params: &mut self.params, grads: &mut self.grads, state };
+        let arenas = TailArenas { params: &mut self.params, grads: &mut self.grads, state, norms };
         let mut refreshed = Ok(());
         let run = || {
             run_tail(arenas, groups, control, scaler, &scalars, |params| refreshed = model.refresh(params))
@@ -157,6 +158,7 @@ impl CpuEngine {
         let verdict = match outcome {
             StepOutcome::Stepped { .. } => Verdict::Applied,
             StepOutcome::SkippedSpike { .. } => Verdict::SpikeSkipped,
+            StepOutcome::SkippedOutlier { .. } => Verdict::OutlierSkipped,
             StepOutcome::SkippedNonFinite { .. } => Verdict::NonFiniteSkipped,
             StepOutcome::SkippedOverflow { .. } => Verdict::OverflowSkipped,
         };
@@ -181,7 +183,8 @@ impl Tail {
     ) -> Result<Self> {
         let groups = param_groups(table, reference_no_decay)?;
         let control = control_spans(table, model)?;
-        Ok(Self { groups, control, state: AdamWState::new(table.arena_len()), scaler })
+        let state = AdamWState::new(table.arena_len());
+        Ok(Self { groups, control, state, norms: NormWindow::default(), scaler })
     }
 }
 
@@ -363,6 +366,14 @@ impl Engine for CpuEngine {
     fn set_skips(&mut self, skips: SkipCounter) -> Result<()> {
         self.skips = SkipCounter { limit: None, ..skips };
         Ok(())
+    }
+
+    fn norms(&mut self) -> Result<Vec<f64>> {
+        Ok(self.tail.norms.norms().collect())
+    }
+
+    fn set_norms(&mut self, norms: &[f64]) -> Result<()> {
+        Ok(self.tail.norms.restore(norms)?)
     }
 
     fn scaler(&mut self) -> Result<Option<ScalerState>> {

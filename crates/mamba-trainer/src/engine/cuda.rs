@@ -15,7 +15,7 @@ use mamba_kernels::{Elem, Kernels};
 use mamba_model::cuda::{Arithmetic, CudaModel, CudaOptions, DeviceBatch, DeviceState, Resident, Weights};
 use mamba_model::{LossSums, ModelInput, RecurrentState};
 use mamba_optim::cuda::{DeviceArenas, DeviceTail, TailState};
-use mamba_optim::{ScalerState, Schedule, SkipCounter, StepScalars};
+use mamba_optim::{NormWindow, ScalerState, Schedule, SkipCounter, StepScalars};
 use std::borrow::Cow;
 
 /// The kernels of a GPU.
@@ -91,7 +91,7 @@ impl<T: Elem> CudaEngine<T> {
         let a_log = table.layers.iter().map(|layer| layer.a_log.range()).collect();
         let groups = param_groups(table, reference_no_decay)?;
         let control = control_spans(table, &ctx.model)?;
-        let mut tail = DeviceTail::new(&kernels, groups, &control, a_log, scaler)?;
+        let mut tail = DeviceTail::new(&kernels, groups, &control, a_log, scaler, &NormWindow::default())?;
         let mut arena = vec![0.0; table.arena_len()];
         for p in table.iter() {
             p.span.of_mut(&mut arena).copy_from_slice(p.span.of(weights.arena()));
@@ -232,6 +232,7 @@ impl<T: Elem> Engine for CudaEngine<T> {
         let seen = self.readback.seen();
         let skips = SkipCounter {
             spikes: seen.spikes,
+            outliers: seen.outliers,
             non_finite: seen.non_finite,
             overflows: seen.overflows,
             consecutive: seen.consecutive,
@@ -322,11 +323,19 @@ impl<T: Elem> Engine for CudaEngine<T> {
     }
 
     fn set_skips(&mut self, skips: SkipCounter) -> Result<()> {
-        let SkipCounter { spikes, non_finite, overflows, consecutive, .. } = skips;
+        let SkipCounter { spikes, outliers, non_finite, overflows, consecutive, limit: _ } = skips;
         self.change_state(|s| {
-            (s.spikes, s.non_finite) = (spikes, non_finite);
+            (s.spikes, s.outliers, s.non_finite) = (spikes, outliers, non_finite);
             (s.overflows, s.consecutive) = (overflows, consecutive);
         })
+    }
+
+    fn norms(&mut self) -> Result<Vec<f64>> {
+        Ok(self.tail.norms()?)
+    }
+
+    fn set_norms(&mut self, norms: &[f64]) -> Result<()> {
+        Ok(self.tail.set_norms(norms)?)
     }
 
     fn scaler(&mut self) -> Result<Option<ScalerState>> {

@@ -140,6 +140,10 @@ pub(crate) trait Engine: Send {
     fn set_step_count(&mut self, step: u64) -> Result<()>;
     /// Replaces the counts of skipped windows.
     fn set_skips(&mut self, skips: SkipCounter) -> Result<()>;
+    /// Norms of the last applied windows, oldest first. Waits.
+    fn norms(&mut self) -> Result<Vec<f64>>;
+    /// Replaces them; they were checked.
+    fn set_norms(&mut self, norms: &[f64]) -> Result<()>;
     /// State of the loss scaler, `None` where the precision has none. Waits.
     fn scaler(&mut self) -> Result<Option<ScalerState>>;
     /// Replaces the state of the loss scaler; an error where one side has none or it is out of bounds.

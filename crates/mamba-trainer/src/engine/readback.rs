@@ -127,6 +127,7 @@ fn outcome(state: &TailState, totals: Option<LossTotals>) -> std::result::Result
     let verdict = match state.outcome() {
         TailOutcome::Applied | TailOutcome::None => Verdict::Applied,
         TailOutcome::Spike => Verdict::SpikeSkipped,
+        TailOutcome::Outlier => Verdict::OutlierSkipped,
         TailOutcome::NonFinite => Verdict::NonFiniteSkipped,
         TailOutcome::Overflow => Verdict::OverflowSkipped,
         TailOutcome::OverflowAtFloor => {

@@ -16,6 +16,8 @@ use std::marker::PhantomData;
 const HEAD_TOKENS: usize = 2048;
 /// Parameters of the model, a multiple of 64.
 const PARAMS: usize = 129_135_360;
+/// Norms that are kept.
+const NORMS: usize = 128;
 
 /// RMSNorm over the residual stream, with and without the addition in front.
 pub fn norm(bench: &mut Bench) -> Result<()> {
@@ -204,6 +206,8 @@ pub fn optimizer(bench: &mut Bench) -> Result<()> {
     let (gpu, count, marker) = (bench.gpu().clone(), blocks(PARAMS), PhantomData);
     let mut grads = random::<f32>(&gpu, PARAMS, 1e-3)?;
     let inputs = DeviceBuf::from_host(&gpu, &[settings()])?;
+    let scored = DeviceBuf::from_host(&gpu, &[TailInputs { skip_z_score: 6.0, ..settings() }])?;
+    let mut norms = DeviceBuf::<f64>::zeros(&gpu, NORMS)?;
     let mut state = DeviceBuf::from_host(&gpu, &[TailState::new(1.0)])?;
     let mut loss_scale = DeviceBuf::<f32>::zeros(&gpu, 1)?;
     let mut partial = DeviceBuf::<f64>::zeros(&gpu, count)?;
@@ -221,20 +225,25 @@ pub fn optimizer(bench: &mut Bench) -> Result<()> {
         };
         call.launch(kernels)
     })?;
-    bench.line("optim/decide", Work::Bytes(12 * count), |kernels| {
-        let call = Decide {
-            partial: partial.view(),
-            bad: bad.view(),
-            control_norm: None,
-            inputs: inputs.view(),
-            state: state.view_mut(),
-            loss_scale: loss_scale.view_mut(),
-            blocks: Val(count as i64),
-            len: PARAMS,
-            marker,
-        };
-        call.launch(kernels)
-    })?;
+    // With the z-score the ring is full after as many launches.
+    for (name, inputs) in [("optim/decide", &inputs), ("optim/decide_z_score", &scored)] {
+        bench.line(name, Work::Bytes(12 * count), |kernels| {
+            let call = Decide {
+                partial: partial.view(),
+                bad: bad.view(),
+                control_norm: None,
+                inputs: inputs.view(),
+                state: state.view_mut(),
+                norms: norms.view_mut(),
+                loss_scale: loss_scale.view_mut(),
+                blocks: Val(count as i64),
+                capacity: Val(NORMS as u32),
+                len: PARAMS,
+                marker,
+            };
+            call.launch(kernels)
+        })?;
+    }
     state = DeviceBuf::from_host(
         &gpu,
         &[TailState {
@@ -285,6 +294,8 @@ fn settings() -> TailInputs {
         clip_max: 1.0,
         control_clip_max: f64::INFINITY,
         skip_above: f64::MAX,
+        skip_z_score: f64::INFINITY,
+        deviation_floor: 0.05,
         grad_factor: 1.0,
         growth_factor: 2.0,
         backoff_factor: 0.5,
@@ -298,7 +309,7 @@ fn settings() -> TailInputs {
         min_scale: 1.0,
         max_scale: f32::INFINITY,
         growth_interval: 2000,
+        min_norms: 16,
         flags: 0,
-        reserved: 0,
     }
 }
