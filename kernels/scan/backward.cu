@@ -15,6 +15,7 @@
 // @variant bf16 -DSTORAGE=__nv_bfloat16
 // @variant f16 -DSTORAGE=__half
 #include "scan_common.cuh"
+#include "vectors.cuh"
 
 constexpr int WARPS = 3, HALF = SCAN_CHUNK / 2;   // warps of recurrences; steps handed over at once
 
@@ -68,27 +69,6 @@ enum Barrier { IN_FULL = 1, OUT_FULL = 5, OUT_EMPTY = 7 };   // four, two, two
 __device__ __forceinline__ void wait(int barrier) { asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory"); }
 __device__ __forceinline__ void signal(int barrier) { asm volatile("bar.arrive %0, 128;" ::"r"(barrier) : "memory"); }
 
-template <int N> __device__ __forceinline__ void read(float (&r)[N], const float* p) {
-    if constexpr (N % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < N; i += 4) *reinterpret_cast<float4*>(&r[i]) = *reinterpret_cast<const float4*>(p + i);
-    } else if constexpr (N == 2) {
-        *reinterpret_cast<float2*>(r) = *reinterpret_cast<const float2*>(p);
-    } else {
-        r[0] = *p;
-    }
-}
-template <int N> __device__ __forceinline__ void write(float* p, const float (&r)[N]) {
-    if constexpr (N % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < N; i += 4) *reinterpret_cast<float4*>(p + i) = make_float4(r[i], r[i + 1], r[i + 2], r[i + 3]);
-    } else if constexpr (N == 2) {
-        *reinterpret_cast<float2*>(p) = make_float2(r[0], r[1]);
-    } else {
-        *p = r[0];
-    }
-}
-
 // Pointers of one sequence.
 template <typename T> struct Streams {
     const T *u, *raw, *z, *b, *c, *d_out;
@@ -98,50 +78,27 @@ template <typename T> struct Streams {
     int pitch;   // states of a row of partial_bc
 };
 
-// V neighbouring elements as words.
-template <typename T, int V> struct Raw {
-    static constexpr int WORDS = (V * sizeof(T) + 3) / 4;
-    unsigned w[WORDS];
-    __device__ __forceinline__ float operator[](int k) const {
-        if constexpr (sizeof(T) == 4) return __uint_as_float(w[k]);
-        else {
-            const unsigned short bits = static_cast<unsigned short>(w[k / 2] >> (k % 2 * 16));
-            return widen(*reinterpret_cast<const T*>(&bits));
-        }
-    }
-};
-// As `load_pack`.
-template <bool VECTOR, int V, typename T> __device__ __forceinline__ Raw<T, V> load_raw(const T* p, int valid) {
-    Raw<T, V> r = {};
-    if constexpr (VECTOR) {
-        constexpr int BYTES = V * sizeof(T);
-        if (valid <= 0) return r;
-        if constexpr (BYTES == 16) *reinterpret_cast<uint4*>(r.w) = *reinterpret_cast<const uint4*>(p);
-        else if constexpr (BYTES == 8) *reinterpret_cast<uint2*>(r.w) = *reinterpret_cast<const uint2*>(p);
-        else if constexpr (BYTES == 4) r.w[0] = *reinterpret_cast<const unsigned*>(p);
-        else r.w[0] = *reinterpret_cast<const unsigned short*>(p);
-    } else {
-#pragma unroll
-        for (int k = 0; k < V; ++k) {
-            const T x = k < valid ? p[k] : narrow<T>(0.f);
-            if constexpr (sizeof(T) == 4) r.w[k] = __float_as_uint(x);
-            else r.w[k / 2] |= static_cast<unsigned>(*reinterpret_cast<const unsigned short*>(&x)) << (k % 2 * 16);
-        }
-    }
-    return r;
-}
-
 // What the staging warp has in flight for half a chunk: a lane has WARPS items of one step, SPAN items apart.
 template <typename Tile, typename T> struct Loaded {
     static constexpr int BC = HALF * Tile::STATES / 4;          // groups of four states of B, and of C
     static constexpr int BC_LOADS = (BC + 31) / 32;
+    static constexpr bool BC_AHEAD = BC_LOADS <= 8;             // else they would take too many registers
     Raw<T, Tile::V> u[WARPS], raw[WARPS], z[WARPS], d_out[WARPS];
-    Raw<T, 4> b[BC_LOADS], c[BC_LOADS];
+    Raw<T, 4> b[BC_AHEAD ? BC_LOADS : 1], c[BC_AHEAD ? BC_LOADS : 1];
     bool exists, cut;                                           // the step is inside the sequence; it starts a document
+    int t0;
 };
 
 template <typename Tile> __device__ __forceinline__ int item_of(int lane, int j) {
     return lane / Tile::SPAN * Tile::GROUPS + lane % Tile::SPAN + Tile::SPAN * j;
+}
+
+// One of a lane's groups of states, into f.b[to] and f.c[to].
+template <typename Tile, bool VECTOR, typename T>
+__device__ __forceinline__ void fetch_states(Loaded<Tile, T>& f, const Streams<T>& p, int to, int j, const ScanArgs& g, int lane) {
+    const int i = lane + 32 * j, t = f.t0 + i / (Tile::STATES / 4), n = i % (Tile::STATES / 4) * 4;
+    const int valid = i < Loaded<Tile, T>::BC && f.t0 >= 0 && t < g.seq_len ? static_cast<int>(g.states) - n : 0;
+    f.b[to] = load_raw<VECTOR, 4>(p.b + t * g.ld_bc + n, valid), f.c[to] = load_raw<VECTOR, 4>(p.c + t * g.ld_bc + n, valid);
 }
 
 template <typename Tile, bool VECTOR, typename T>
@@ -162,12 +119,10 @@ __device__ __forceinline__ void fetch_half(Loaded<Tile, T>& f, const Streams<T>&
         f.z[j] = load_raw<VECTOR, Tile::V>(z + offset, valid);
         f.d_out[j] = load_raw<VECTOR, Tile::V>(d_out + offset, valid);
     }
+    f.t0 = t0;
+    if constexpr (F::BC_AHEAD) {
 #pragma unroll
-    for (int j = 0; j < F::BC_LOADS; ++j) {
-        const int i = lane + 32 * j, at = i / (Tile::STATES / 4), n = i % (Tile::STATES / 4) * 4;
-        const int valid = i < F::BC && t0 >= 0 && t0 + at < g.seq_len ? static_cast<int>(g.states) - n : 0;
-        const long long offset = (t0 + at) * g.ld_bc + n;
-        f.b[j] = load_raw<VECTOR, 4>(p.b + offset, valid), f.c[j] = load_raw<VECTOR, 4>(p.c + offset, valid);
+        for (int j = 0; j < F::BC_LOADS; ++j) fetch_states<Tile, VECTOR>(f, p, j, j, g, lane);
     }
 }
 
@@ -200,9 +155,29 @@ __device__ __forceinline__ float softplus_slope(float x, float& slope) {
 // In steps that start a document the recurrences get a Δ that makes every decay 0.
 constexpr float CUT = 1e30f;
 
+// A group of four states of B and C in every order.
 template <typename Tile, typename T>
-__device__ __forceinline__ void stage_half(HalfIn<Tile>& s, const Loaded<Tile, T>& f, const float (&bias)[WARPS][Tile::V], int lane) {
-    constexpr int V = Tile::V, PAIR = Tile::PAIR, GROUP = Tile::STATES / 4;
+__device__ __forceinline__ void stage_states(HalfIn<Tile>& s, const Raw<T, 4>& from_b, const Raw<T, 4>& from_c, int j, int lane) {
+    constexpr int GROUPS = Tile::STATES / 4;
+    const int i = lane + 32 * j, at = i / GROUPS, n = i % GROUPS;
+    if (HALF * GROUPS % 32 != 0 && i >= HALF * GROUPS) return;
+    // A lane writes the orders in an order of its own: neighbours then meet different banks.
+    const int key = (lane ^ (lane >> 2)) & (Tile::ROLES - 1);
+    float b[4], c[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) b[k] = from_b[k], c[k] = from_c[k];
+    exchange<Tile::ROLES>(b, key), exchange<Tile::ROLES>(c, key);
+#pragma unroll
+    for (int r = 0; r < Tile::ROLES; ++r) {
+        const float rb[4] = {b[r], b[r ^ 1], b[r ^ 2], b[r ^ 3]}, rc[4] = {c[r], c[r ^ 1], c[r ^ 2], c[r ^ 3]};
+        write(&s.b[at][n][(r ^ key) * 4], rb), write(&s.c[at][n][(r ^ key) * 4], rc);
+    }
+}
+
+template <typename Tile, bool VECTOR, typename T>
+__device__ __forceinline__ void stage_half(HalfIn<Tile>& s, Loaded<Tile, T>& f, const Streams<T>& p, const float (&bias)[WARPS][Tile::V],
+                                           const ScanArgs& g, int lane) {
+    constexpr int V = Tile::V, PAIR = Tile::PAIR;
     const int step = lane / Tile::SPAN;
     if (step < HALF) {
 #pragma unroll
@@ -228,20 +203,14 @@ __device__ __forceinline__ void stage_half(HalfIn<Tile>& s, const Loaded<Tile, T
             write(s.to_z + i * V, to_z), write(s.to_raw + i * V, to_raw);
         }
     }
+    if constexpr (Loaded<Tile, T>::BC_AHEAD) {
 #pragma unroll
-    for (int j = 0; j < Loaded<Tile, T>::BC_LOADS; ++j) {
-        const int i = lane + 32 * j, at = i / GROUP, n = i % GROUP;
-        if (Loaded<Tile, T>::BC % 32 != 0 && i >= Loaded<Tile, T>::BC) continue;
-        // A lane writes the orders in an order of its own: neighbours then meet different banks.
-        const int key = (lane ^ (lane >> 2)) & (Tile::ROLES - 1);
-        float b[4], c[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) b[k] = f.b[j][k], c[k] = f.c[j][k];
-        exchange<Tile::ROLES>(b, key), exchange<Tile::ROLES>(c, key);
-#pragma unroll
-        for (int r = 0; r < Tile::ROLES; ++r) {
-            const float rb[4] = {b[r], b[r ^ 1], b[r ^ 2], b[r ^ 3]}, rc[4] = {c[r], c[r ^ 1], c[r ^ 2], c[r ^ 3]};
-            write(&s.b[at][n][(r ^ key) * 4], rb), write(&s.c[at][n][(r ^ key) * 4], rc);
+        for (int j = 0; j < Loaded<Tile, T>::BC_LOADS; ++j) stage_states<Tile>(s, f.b[j], f.c[j], j, lane);
+    } else {
+#pragma unroll 1
+        for (int j = 0; j < Loaded<Tile, T>::BC_LOADS; ++j) {
+            fetch_states<Tile, VECTOR>(f, p, 0, j, g, lane);
+            stage_states<Tile>(s, f.b[0], f.c[0], j, lane);
         }
     }
 }
@@ -330,7 +299,7 @@ __device__ __forceinline__ void assist(BackwardShared<Tile>& s, const Streams<T>
         const int ahead = half + 4;
         if (ahead < 2 * chunks) {
             if (half >= 0) signal(OUT_EMPTY + half % 2);
-            stage_half<Tile>(s.in[ahead % 4], f, bias, lane);
+            stage_half<Tile, VECTOR>(s.in[ahead % 4], f, p, bias, g, lane);
             signal(IN_FULL + ahead % 4);
             fetch_half<Tile, VECTOR>(f, p, first_step(ahead + 1), c0, g, lane);
         } else if (half >= 0 && half + 2 < 2 * chunks) {
@@ -465,22 +434,41 @@ __device__ __forceinline__ void step_on(float (&h)[8], const float (&decay)[8], 
     }
 }
 
+// A·log2(e), so that a decay is a power of two.
+template <typename Tile>
+__device__ __forceinline__ void fetch_rates(float (&a)[8], const float* neg_a, long long c0, const ScanArgs& g, const Place<Tile>& me) {
+#pragma unroll
+    for (int k = 0; k < Tile::CHANNELS; ++k)
+#pragma unroll
+        for (int i = 0; i < Tile::SPL; ++i) {
+            const long long channel = c0 + me.channel(k);
+            const bool exists = channel < g.channels && me.state(i) < g.states;
+            const float value = exists ? neg_a[channel * g.states + me.state(i)] * LOG2E : 0.f;
+            a[k * Tile::SPL + i] = value > -1e-20f ? -1e-20f : value;   // CUT·a must be far below 0
+        }
+}
+
+template <typename Tile>
+__device__ __forceinline__ void store_rates(float* partial_a, const float (&d_a)[8], const float* neg_a, long long c0, const ScanArgs& g,
+                                            const Place<Tile>& me) {
+    // The addresses are computed anew: kept from the start they would take registers from the loop.
+    asm volatile("" : "+l"(c0));
+#pragma unroll
+    for (int k = 0; k < Tile::CHANNELS; ++k)
+#pragma unroll
+        for (int i = 0; i < Tile::SPL; ++i) {
+            const long long at = (c0 + me.channel(k)) * g.states + me.state(i);
+            if (c0 + me.channel(k) < g.channels && me.state(i) < g.states) partial_a[at] = d_a[k * Tile::SPL + i] * neg_a[at];
+        }
+}
+
 // The first three warps.
 template <typename Tile>
 __device__ __forceinline__ void recur(BackwardShared<Tile>& s, const float* neg_a, const float* saved, float* partial_a, long long c0,
                                       const ScanArgs& g, const Place<Tile>& me) {
-    constexpr int C = Tile::CHANNELS, SPL = Tile::SPL;
     const int pitch = padded_states<Tile>(g);
     float a[8], dh[8] = {}, d_a[8] = {}, start[8];
-#pragma unroll
-    for (int k = 0; k < C; ++k)
-#pragma unroll
-        for (int i = 0; i < SPL; ++i) {
-            const long long channel = c0 + me.channel(k);
-            const bool exists = channel < g.channels && me.state(i) < g.states;
-            const float value = exists ? neg_a[channel * g.states + me.state(i)] * LOG2E : 0.f;
-            a[k * SPL + i] = value > -1e-20f ? -1e-20f : value;   // CUT·a must be far below 0
-        }
+    fetch_rates<Tile>(a, neg_a, c0, g, me);
     const int chunks = static_cast<int>((g.seq_len + SCAN_CHUNK - 1) / SCAN_CHUNK);
     const long long stride = g.channels * pitch;
     fetch_saved<Tile>(start, saved + (chunks - 1) * stride, pitch, c0, g, me);
@@ -505,7 +493,7 @@ __device__ __forceinline__ void recur(BackwardShared<Tile>& s, const float* neg_
         for (int lower = 0; lower < 2; ++lower) {
             const int half = chunk * 2 + lower;
             const bool last = half == 2 * chunks - 1;
-            const HalfIn<Tile>&in = s.in[half % 4], &ahead = s.in[last ? 0 : (half + 1) % 4];
+            const HalfIn<Tile>&in = s.in[half % 4], &ahead = s.in[last ? 0 : (half + 1) % 4];   // after the last: unused
             HalfOut<Tile>& out = s.out[lower];
             float before[HALF][8];
 #pragma unroll
@@ -536,15 +524,7 @@ __device__ __forceinline__ void recur(BackwardShared<Tile>& s, const float* neg_
             }
         }
     }
-    // The addresses are computed anew: kept from the start they would take registers from the loop.
-    asm volatile("" : "+l"(c0));
-#pragma unroll
-    for (int k = 0; k < C; ++k)
-#pragma unroll
-        for (int i = 0; i < SPL; ++i) {
-            const long long at = (c0 + me.channel(k)) * g.states + me.state(i);
-            if (c0 + me.channel(k) < g.channels && me.state(i) < g.states) partial_a[at] = d_a[k * SPL + i] * neg_a[at];
-        }
+    store_rates<Tile>(partial_a, d_a, neg_a, c0, g, me);
 }
 
 template <typename T, int LANES, int SPL, bool VECTOR>

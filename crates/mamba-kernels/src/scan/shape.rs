@@ -153,8 +153,7 @@ impl ScanShape {
         let (lanes, states) = self.backward_lanes();
         let group = 4 * size_of::<T>() as u64;
         let whole = self.states.is_multiple_of(4) && self.ld_bc.is_multiple_of(4);
-        let vector =
-            self.vectors::<T>(addresses) && whole && groups.iter().all(|a| a.is_multiple_of(group));
+        let vector = self.vectors::<T>(addresses) && whole && groups.iter().all(|a| a.is_multiple_of(group));
         format!("<{}, {lanes}, {states}, {vector}>", T::CPP)
     }
 
