@@ -9,7 +9,7 @@ crate::kernel! {
     pub struct ScanBackward['a, T: Elem] = "scan_backward", |this| {
         let inputs = [this.u.ptr(), this.raw.ptr(), this.z.ptr(), this.d_out.ptr()];
         let outputs = [this.d_u.ptr(), this.d_raw.ptr(), this.d_z.ptr()];
-        this.shape.template::<T>(&[inputs.as_slice(), outputs.as_slice()].concat())
+        this.shape.backward_template::<T>(&[inputs.as_slice(), outputs.as_slice()].concat(), [this.b.ptr(), this.c.ptr()])
     }; {
         /// As in the forward.
         u: View<'a, T>,
@@ -79,6 +79,6 @@ impl<T: Elem> Launch for ScanBackward<'_, T> {
     }
 
     fn dims(&self) -> Dims {
-        self.shape.dims(self.shape.backward_shared())
+        self.shape.backward_dims()
     }
 }

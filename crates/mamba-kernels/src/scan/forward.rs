@@ -65,6 +65,6 @@ impl<T: Elem> Launch for ScanForward<'_, T> {
     }
 
     fn dims(&self) -> Dims {
-        self.shape.dims(0)
+        self.shape.dims()
     }
 }

@@ -9,6 +9,8 @@ pub const MAX_STATES: usize = 256;
 /// Steps between saved states, `SCAN_CHUNK` in the kernels.
 const CHUNK: usize = 16;
 const THREADS: usize = 128;
+/// Warps of the backward that run recurrences.
+const BACKWARD_WARPS: usize = 3;
 
 /// Sizes as the kernels take them; mirrors `ScanArgs` in `scan_common.cuh`.
 #[repr(C)]
@@ -68,8 +70,24 @@ impl ScanShape {
         lanes * states
     }
 
-    /// Blocks that share the channels of a sequence.
+    /// Lanes of a channel and states of a lane in the backward, which has no tile for fewer than 16 states.
+    fn backward_lanes(&self) -> (usize, usize) {
+        let (lanes, states) = self.lanes();
+        (lanes.max(4), states)
+    }
+
+    /// Channels of a block of the backward.
+    fn backward_channels(&self) -> usize {
+        let (lanes, states) = self.backward_lanes();
+        BACKWARD_WARPS * (32 / lanes) * (8 / states)
+    }
+
+    /// Blocks of the backward that share the channels of a sequence.
     pub fn channel_blocks(&self) -> usize {
+        self.channels.div_ceil(self.backward_channels())
+    }
+
+    fn forward_blocks(&self) -> usize {
         self.channels.div_ceil(THREADS / self.lanes().0)
     }
 
@@ -115,36 +133,60 @@ impl ScanShape {
         ensure(self.ld_z >= self.channels, kernel, "ld_z", self.ld_z, "at least the number of channels")?;
         ensure(self.ld_bc >= self.states, kernel, "ld_bc", self.ld_bc, "at least the number of states")?;
         ensure(
-            self.batch * self.channel_blocks() < 1 << 31,
+            self.batch * self.forward_blocks() < 1 << 31 && self.batch * self.channel_blocks() < 1 << 31,
             kernel,
             "batch",
             self.batch,
             "2^31 blocks at most",
-        )
+        )?;
+        ensure(self.seq_len < 1 << 30, kernel, "seq_len", self.seq_len, "2^30 steps at most")
     }
 
     /// Template arguments; vectors where every access is whole and aligned.
     pub(super) fn template<T: Elem>(&self, addresses: &[u64]) -> String {
         let (lanes, states) = self.lanes();
-        let bytes = |ld: usize| (ld * size_of::<T>()).is_multiple_of(16);
-        let rows = bytes(self.ld_u) && bytes(self.ld_z) && bytes(self.channels);
-        let vector =
-            rows && self.channels.is_multiple_of(8) && addresses.iter().all(|a| a.is_multiple_of(16));
+        format!("<{}, {lanes}, {states}, {}>", T::CPP, self.vectors::<T>(addresses))
+    }
+
+    /// As `template`, for the backward, which reads B and C four states at a time.
+    pub(super) fn backward_template<T: Elem>(&self, addresses: &[u64], groups: [u64; 2]) -> String {
+        let (lanes, states) = self.backward_lanes();
+        let group = 4 * size_of::<T>() as u64;
+        let whole = self.states.is_multiple_of(4) && self.ld_bc.is_multiple_of(4);
+        let vector = self.vectors::<T>(addresses) && whole && groups.iter().all(|a| a.is_multiple_of(group));
         format!("<{}, {lanes}, {states}, {vector}>", T::CPP)
     }
 
-    pub(super) fn dims(&self, shared: usize) -> Dims {
-        let blocks = if self.seq_len == 0 { 0 } else { self.batch * self.channel_blocks() };
+    fn vectors<T: Elem>(&self, addresses: &[u64]) -> bool {
+        let bytes = |ld: usize| (ld * size_of::<T>()).is_multiple_of(16);
+        let rows = bytes(self.ld_u) && bytes(self.ld_z) && bytes(self.channels);
+        rows && self.channels.is_multiple_of(8) && addresses.iter().all(|a| a.is_multiple_of(16))
+    }
+
+    pub(super) fn dims(&self) -> Dims {
+        self.grid(self.forward_blocks(), 0)
+    }
+
+    pub(super) fn backward_dims(&self) -> Dims {
+        self.grid(self.channel_blocks(), self.backward_shared())
+    }
+
+    fn grid(&self, blocks: usize, shared: usize) -> Dims {
+        let blocks = if self.seq_len == 0 { 0 } else { self.batch * blocks };
         Dims { grid: [blocks as u32, 1, 1], block: THREADS as u32, shared: shared as u32 }
     }
 
     /// Dynamic shared memory of the backward, `sizeof(BackwardShared)`.
-    pub(super) fn backward_shared(&self) -> usize {
-        let (lanes, per_lane) = self.lanes();
-        let (padded, channels) = (lanes * per_lane, THREADS / lanes);
-        let fold = if padded <= 64 { CHUNK } else { 4 };
-        let rows = 6 * channels * (CHUNK + 4);
-        let floats = rows + 2 * CHUNK * padded + CHUNK * THREADS * per_lane + 4 * fold * 2 * padded;
-        (floats * 4 + CHUNK + 4).next_multiple_of(16)
+    fn backward_shared(&self) -> usize {
+        let (lanes, per_lane) = self.backward_lanes();
+        let (padded, channels, half) = (lanes * per_lane, self.backward_channels(), CHUNK / 2);
+        let (rows, pair) = (32 / lanes, 8 / per_lane);
+        let (roles, item) = (rows.min(4), [4, 2, 1][usize::from(channels % 4 != 0) + channels % 2]);
+        let (groups, lane_parts) = (channels / item, lanes / pair);
+        let input = 2 * (channels + 8) + 5 * channels + 2 * padded * roles;
+        let y = groups * (item * lane_parts * 2 + 8) + 4;
+        let q = groups * item * lane_parts + 4;
+        let sums = 2 * (BACKWARD_WARPS * rows / roles) * (padded + 8);
+        half * 4 * (4 * input + 2 * (y + q + sums))
     }
 }
