@@ -61,12 +61,15 @@ fn storage<T: Elem>(all: &mut Signatures) {
     all.template::<embedding::EmbeddingForward<'_, T>>(t);
     all.template::<scan::FoldStates<'_, T>>(t);
     all.template::<loss::CrossEntropyStaged<'_, T>>(t);
+    // (lanes, states of a lane)
+    let lanes = [(1, 4), (2, 4), (4, 4), (8, 4), (16, 4), (32, 4), (32, 8)];
+    for (lanes, states) in lanes {
+        all.template::<scan::ScanForward<'_, T>>(format!("{t}, {lanes}, {states}"));
+    }
     for vector in [false, true] {
         all.template::<loss::CrossEntropy<'_, T>>(format!("{t}, {vector}"));
-        // (lanes, states of a lane)
-        for (lanes, states) in [(1, 4), (2, 4), (4, 4), (8, 4), (16, 4), (32, 4), (32, 8)] {
+        for (lanes, states) in lanes {
             let arguments = format!("{t}, {lanes}, {states}, {vector}");
-            all.template::<scan::ScanForward<'_, T>>(&arguments);
             all.template::<scan::ScanBackward<'_, T>>(&arguments);
         }
         // (width, channels of a thread)

@@ -7,7 +7,7 @@ use mamba_cuda::{Dims, View, ViewMut};
 crate::kernel! {
     /// h_t = exp(Δ·A)·h + Δ·u·B; out = (h·C + D·u)·silu(z), Δ = softplus(raw + bias).
     pub struct ScanForward['a, T: Elem] = "scan_forward", |this| {
-        this.shape.template::<T>(&[this.u.ptr(), this.raw.ptr(), this.z.ptr(), this.out.ptr()])
+        this.shape.forward_template::<T>()
     }; {
         /// `[batch, seq_len, channels]`, tokens `ld_u` apart.
         u: View<'a, T>,
@@ -65,6 +65,6 @@ impl<T: Elem> Launch for ScanForward<'_, T> {
     }
 
     fn dims(&self) -> Dims {
-        self.shape.dims(0)
+        self.shape.forward_dims()
     }
 }

@@ -114,6 +114,7 @@ impl ScanShape {
         ensure(self.ld_u >= self.channels, kernel, "ld_u", self.ld_u, "at least the number of channels")?;
         ensure(self.ld_z >= self.channels, kernel, "ld_z", self.ld_z, "at least the number of channels")?;
         ensure(self.ld_bc >= self.states, kernel, "ld_bc", self.ld_bc, "at least the number of states")?;
+        ensure(self.seq_len < 1 << 30, kernel, "seq_len", self.seq_len, "less than 2^30")?;
         ensure(
             self.batch * self.channel_blocks() < 1 << 31,
             kernel,
@@ -131,6 +132,26 @@ impl ScanShape {
         let vector =
             rows && self.channels.is_multiple_of(8) && addresses.iter().all(|a| a.is_multiple_of(16));
         format!("<{}, {lanes}, {states}, {vector}>", T::CPP)
+    }
+
+    /// Template arguments of the forward.
+    pub(super) fn forward_template<T: Elem>(&self) -> String {
+        let (lanes, states) = self.lanes();
+        format!("<{}, {lanes}, {states}>", T::CPP)
+    }
+
+    /// Launch of the forward: consumers and producers, `BUFFERS` times `sizeof(ForwardBuffer)`.
+    pub(super) fn forward_dims(&self) -> Dims {
+        let (lanes, per_lane) = self.lanes();
+        let (padded, channels, parts) =
+            (lanes * per_lane, THREADS / lanes, if lanes <= 4 { lanes } else { 1 });
+        let steps = match (lanes, per_lane) {
+            (1 | 2, _) => 4 * lanes,
+            (_, 8) => 8,
+            _ => 16,
+        };
+        let floats = channels * (steps * (2 + parts) + 2) + 2 * steps * padded + 32;
+        Dims { block: 2 * THREADS as u32, ..self.dims(4 * (4 * floats).next_multiple_of(128)) }
     }
 
     pub(super) fn dims(&self, shared: usize) -> Dims {
