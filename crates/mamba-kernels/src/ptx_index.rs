@@ -816,6 +816,7 @@ pub(crate) static MODULES: &[PtxModule] = &[
         target: "80",
         ptx: include_str!("../ptx/scan_fold.sm80.ptx"),
         entries: &[
+            ("scan_segment_entries(float const*, float const*, float const*, float*, long long, long long, long long, long long)", "_Z20scan_segment_entriesPKfS0_S0_Pfxxxx"),
             ("void scan_fold_states<float>(float const*, float*, long long, int, int, int, long long)", "_Z16scan_fold_statesIfEvPKfPT_xiiix"),
             ("void scan_fold_states<__nv_bfloat16>(float const*, __nv_bfloat16*, long long, int, int, int, long long)", "_Z16scan_fold_statesI13__nv_bfloat16EvPKfPT_xiiix"),
             ("void scan_fold_states<__half>(float const*, __half*, long long, int, int, int, long long)", "_Z16scan_fold_statesI6__halfEvPKfPT_xiiix"),
@@ -858,6 +859,45 @@ pub(crate) static MODULES: &[PtxModule] = &[
             ("void scan_forward<__half, 16, 4>(__half const*, __half const*, __half const*, __half const*, __half const*, float const*, float const*, float const*, unsigned char const*, float const*, __half*, float*, float*, ScanArgs)", "_Z12scan_forwardI6__halfLi16ELi4EEvPKT_S3_S3_S3_S3_PKfS5_S5_PKhS5_PS1_PfS9_8ScanArgs"),
             ("void scan_forward<__half, 32, 4>(__half const*, __half const*, __half const*, __half const*, __half const*, float const*, float const*, float const*, unsigned char const*, float const*, __half*, float*, float*, ScanArgs)", "_Z12scan_forwardI6__halfLi32ELi4EEvPKT_S3_S3_S3_S3_PKfS5_S5_PKhS5_PS1_PfS9_8ScanArgs"),
             ("void scan_forward<__half, 32, 8>(__half const*, __half const*, __half const*, __half const*, __half const*, float const*, float const*, float const*, unsigned char const*, float const*, __half*, float*, float*, ScanArgs)", "_Z12scan_forwardI6__halfLi32ELi8EEvPKT_S3_S3_S3_S3_PKfS5_S5_PKhS5_PS1_PfS9_8ScanArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/scan_segments.f32.sm80.ptx"),
+        entries: &[
+            ("void scan_segment_ends<float, 1, 4>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi1ELi4EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+            ("void scan_segment_ends<float, 2, 4>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi2ELi4EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+            ("void scan_segment_ends<float, 4, 4>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi4ELi4EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+            ("void scan_segment_ends<float, 8, 4>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi8ELi4EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+            ("void scan_segment_ends<float, 16, 4>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi16ELi4EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+            ("void scan_segment_ends<float, 32, 4>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi32ELi4EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+            ("void scan_segment_ends<float, 32, 8>(float const*, float const*, float const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsIfLi32ELi8EEvPKT_S2_S2_PKfS4_PKhPfS7_8ScanArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/scan_segments.bf16.sm80.ptx"),
+        entries: &[
+            ("void scan_segment_ends<__nv_bfloat16, 1, 4>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li1ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__nv_bfloat16, 2, 4>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li2ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__nv_bfloat16, 4, 4>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li4ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__nv_bfloat16, 8, 4>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li8ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__nv_bfloat16, 16, 4>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li16ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__nv_bfloat16, 32, 4>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li32ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__nv_bfloat16, 32, 8>(__nv_bfloat16 const*, __nv_bfloat16 const*, __nv_bfloat16 const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI13__nv_bfloat16Li32ELi8EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+        ],
+    },
+    PtxModule {
+        target: "80",
+        ptx: include_str!("../ptx/scan_segments.f16.sm80.ptx"),
+        entries: &[
+            ("void scan_segment_ends<__half, 1, 4>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi1ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__half, 2, 4>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi2ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__half, 4, 4>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi4ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__half, 8, 4>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi8ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__half, 16, 4>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi16ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__half, 32, 4>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi32ELi4EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
+            ("void scan_segment_ends<__half, 32, 8>(__half const*, __half const*, __half const*, float const*, float const*, unsigned char const*, float*, float*, ScanArgs)", "_Z17scan_segment_endsI6__halfLi32ELi8EEvPKT_S3_S3_PKfS5_PKhPfS8_8ScanArgs"),
         ],
     },
 ];

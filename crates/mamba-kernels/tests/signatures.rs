@@ -36,6 +36,7 @@ fn plain(all: &mut Signatures) {
     all.plain::<embedding::Runs<'_>>();
     all.plain::<embedding::Fold<'_>>();
     all.plain::<fold::FoldParts<'_>>();
+    all.plain::<scan::SegmentEntries<'_>>();
     all.plain::<loss::SumLoss<'_>>();
     all.plain::<optim::GradSums<'_>>();
     all.plain::<optim::SpanSums<'_>>();
@@ -65,6 +66,7 @@ fn storage<T: Elem>(all: &mut Signatures) {
     let lanes = [(1, 4), (2, 4), (4, 4), (8, 4), (16, 4), (32, 4), (32, 8)];
     for (lanes, states) in lanes {
         all.template::<scan::ScanForward<'_, T>>(format!("{t}, {lanes}, {states}"));
+        all.template::<scan::SegmentEnds<'_, T>>(format!("{t}, {lanes}, {states}"));
     }
     for vector in [false, true] {
         all.template::<loss::CrossEntropy<'_, T>>(format!("{t}, {vector}"));

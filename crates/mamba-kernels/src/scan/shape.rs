@@ -9,6 +9,10 @@ pub const MAX_STATES: usize = 256;
 /// Steps between saved states, `SCAN_CHUNK` in the kernels.
 const CHUNK: usize = 16;
 const THREADS: usize = 128;
+/// Steps of a segment, `SCAN_SEGMENT` in the kernels.
+const SEGMENT: usize = 2048;
+/// Steps of the longest sequence that stays whole, `SCAN_WHOLE` in the kernels.
+const WHOLE: usize = 8192;
 
 /// Sizes as the kernels take them; mirrors `ScanArgs` in `scan_common.cuh`.
 #[repr(C)]
@@ -83,6 +87,21 @@ impl ScanShape {
         self.channel_blocks() * self.batch * self.seq_len * 2 * self.padded_states()
     }
 
+    /// Segments of a sequence in the forward; depends on its length alone.
+    pub fn segments(&self) -> usize {
+        if self.seq_len <= WHOLE { 1 } else { self.seq_len.div_ceil(SEGMENT) }
+    }
+
+    /// Elements of the states that enter the segments; 0 where sequences stay whole.
+    pub fn entries_len(&self) -> usize {
+        if self.segments() == 1 { 0 } else { self.segments() * self.state_len() }
+    }
+
+    /// Elements of the segments' sums of Δ; 0 where sequences stay whole.
+    pub fn sums_len(&self) -> usize {
+        if self.segments() == 1 { 0 } else { self.segments() * self.batch * self.channels }
+    }
+
     /// Elements of a carried state.
     pub fn state_len(&self) -> usize {
         self.batch * self.channels * self.states
@@ -116,7 +135,7 @@ impl ScanShape {
         ensure(self.ld_bc >= self.states, kernel, "ld_bc", self.ld_bc, "at least the number of states")?;
         ensure(self.seq_len < 1 << 30, kernel, "seq_len", self.seq_len, "less than 2^30")?;
         ensure(
-            self.batch * self.channel_blocks() < 1 << 31,
+            self.batch * self.segments() * self.channel_blocks() < 1 << 31,
             kernel,
             "batch",
             self.batch,
@@ -140,8 +159,8 @@ impl ScanShape {
         format!("<{}, {lanes}, {states}>", T::CPP)
     }
 
-    /// Launch of the forward: consumers and producers, `BUFFERS` times `sizeof(ForwardBuffer)`.
-    pub(super) fn forward_dims(&self) -> Dims {
+    /// Launch of the forward over so many segments: consumers and producers, `BUFFERS` times `sizeof(ForwardBuffer)`.
+    pub(super) fn forward_dims(&self, segments: usize) -> Dims {
         let (lanes, per_lane) = self.lanes();
         let (padded, channels, parts) =
             (lanes * per_lane, THREADS / lanes, if lanes <= 4 { lanes } else { 1 });
@@ -151,7 +170,8 @@ impl ScanShape {
             _ => 16,
         };
         let floats = channels * (steps * (2 + parts) + 2) + 2 * steps * padded + 32;
-        Dims { block: 2 * THREADS as u32, ..self.dims(4 * (4 * floats).next_multiple_of(128)) }
+        let one = self.dims(4 * (4 * floats).next_multiple_of(128));
+        Dims { grid: [one.grid[0] * segments as u32, 1, 1], block: 2 * THREADS as u32, ..one }
     }
 
     pub(super) fn dims(&self, shared: usize) -> Dims {
