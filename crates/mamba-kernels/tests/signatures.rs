@@ -36,6 +36,7 @@ fn plain(all: &mut Signatures) {
     all.plain::<embedding::Runs<'_>>();
     all.plain::<embedding::Fold<'_>>();
     all.plain::<fold::FoldParts<'_>>();
+    all.plain::<scan::SegmentEntries<'_>>();
     all.plain::<loss::SumLoss<'_>>();
     all.plain::<optim::GradSums<'_>>();
     all.plain::<optim::SpanSums<'_>>();
@@ -67,12 +68,16 @@ fn storage<T: Elem>(all: &mut Signatures) {
             all.template::<gemm::GemmThinNt<'_, T>>(format!("{t}, {rows}, {vector}"));
         }
     }
+    // (lanes, states of a lane)
+    let lanes = [(1, 4), (2, 4), (4, 4), (8, 4), (16, 4), (32, 4), (32, 8)];
+    for (lanes, states) in lanes {
+        all.template::<scan::ScanForward<'_, T>>(format!("{t}, {lanes}, {states}"));
+        all.template::<scan::SegmentEnds<'_, T>>(format!("{t}, {lanes}, {states}"));
+    }
     for vector in [false, true] {
         all.template::<loss::CrossEntropy<'_, T>>(format!("{t}, {vector}"));
-        // (lanes, states of a lane)
-        for (lanes, states) in [(1, 4), (2, 4), (4, 4), (8, 4), (16, 4), (32, 4), (32, 8)] {
+        for (lanes, states) in lanes {
             let arguments = format!("{t}, {lanes}, {states}, {vector}");
-            all.template::<scan::ScanForward<'_, T>>(&arguments);
             // The backward takes few states as sixteen.
             if lanes >= 4 {
                 all.template::<scan::ScanBackward<'_, T>>(&arguments);

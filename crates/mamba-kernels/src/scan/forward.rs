@@ -7,7 +7,7 @@ use mamba_cuda::{Dims, View, ViewMut};
 crate::kernel! {
     /// h_t = exp(Δ·A)·h + Δ·u·B; out = (h·C + D·u)·silu(z), Δ = softplus(raw + bias).
     pub struct ScanForward['a, T: Elem] = "scan_forward", |this| {
-        this.shape.template::<T>(&[this.u.ptr(), this.raw.ptr(), this.z.ptr(), this.out.ptr()])
+        this.shape.forward_template::<T>()
     }; {
         /// `[batch, seq_len, channels]`, tokens `ld_u` apart.
         u: View<'a, T>,
@@ -27,7 +27,8 @@ crate::kernel! {
         dt_bias: View<'a, f32>,
         /// `[batch, seq_len]`: 1 at the first token of a document.
         reset: Option<View<'a, u8>>,
-        /// `[batch, channels, states]`; absent: zeros.
+        /// `[batch, channels, states]`, absent: zeros; what [`SegmentEntries`](super::SegmentEntries) left where sequences
+        /// are cut.
         h0: Option<View<'a, f32>>,
         /// `[batch, seq_len, channels]`.
         out: ViewMut<'a, T>,
@@ -58,13 +59,14 @@ impl<T: Elem> Launch for ScanForward<'_, T> {
         need(Self::NAME, "d", self.d.len(), s.channels)?;
         need(Self::NAME, "dt_bias", self.dt_bias.len(), s.channels)?;
         need(Self::NAME, "reset", self.reset.map_or(tokens, |r| r.len()), tokens)?;
-        need(Self::NAME, "h0", self.h0.map_or(s.state_len(), |h| h.len()), s.state_len())?;
+        let entries = s.state_len() * s.segments();
+        need(Self::NAME, "h0", self.h0.map_or(s.state_len(), |h| h.len()), entries)?;
         need(Self::NAME, "out", self.out.len(), tokens * s.channels)?;
         need(Self::NAME, "h_last", self.h_last.as_ref().map_or(s.state_len(), ViewMut::len), s.state_len())?;
         need(Self::NAME, "saved", self.saved.as_ref().map_or(s.saved_len(), ViewMut::len), s.saved_len())
     }
 
     fn dims(&self) -> Dims {
-        self.shape.dims()
+        self.shape.forward_dims(self.shape.segments())
     }
 }

@@ -11,6 +11,10 @@ const CHUNK: usize = 16;
 const THREADS: usize = 128;
 /// Warps of the backward that run recurrences.
 const BACKWARD_WARPS: usize = 3;
+/// Steps of a segment, `SCAN_SEGMENT` in the kernels.
+const SEGMENT: usize = 2048;
+/// Steps of the longest sequence that stays whole, `SCAN_WHOLE` in the kernels.
+const WHOLE: usize = 8192;
 
 /// Sizes as the kernels take them; mirrors `ScanArgs` in `scan_common.cuh`.
 #[repr(C)]
@@ -101,6 +105,21 @@ impl ScanShape {
         self.channel_blocks() * self.batch * self.seq_len * 2 * self.padded_states()
     }
 
+    /// Segments of a sequence in the forward; depends on its length alone.
+    pub fn segments(&self) -> usize {
+        if self.seq_len <= WHOLE { 1 } else { self.seq_len.div_ceil(SEGMENT) }
+    }
+
+    /// Elements of the states that enter the segments; 0 where sequences stay whole.
+    pub fn entries_len(&self) -> usize {
+        if self.segments() == 1 { 0 } else { self.segments() * self.state_len() }
+    }
+
+    /// Elements of the segments' sums of Δ; 0 where sequences stay whole.
+    pub fn sums_len(&self) -> usize {
+        if self.segments() == 1 { 0 } else { self.segments() * self.batch * self.channels }
+    }
+
     /// Elements of a carried state.
     pub fn state_len(&self) -> usize {
         self.batch * self.channels * self.states
@@ -133,7 +152,7 @@ impl ScanShape {
         ensure(self.ld_z >= self.channels, kernel, "ld_z", self.ld_z, "at least the number of channels")?;
         ensure(self.ld_bc >= self.states, kernel, "ld_bc", self.ld_bc, "at least the number of states")?;
         ensure(
-            self.batch * self.forward_blocks() < 1 << 31 && self.batch * self.channel_blocks() < 1 << 31,
+            self.batch * (self.segments() * self.forward_blocks()).max(self.channel_blocks()) < 1 << 31,
             kernel,
             "batch",
             self.batch,
@@ -142,13 +161,13 @@ impl ScanShape {
         ensure(self.seq_len < 1 << 30, kernel, "seq_len", self.seq_len, "2^30 steps at most")
     }
 
-    /// Template arguments; vectors where every access is whole and aligned.
-    pub(super) fn template<T: Elem>(&self, addresses: &[u64]) -> String {
+    /// Template arguments of the forward.
+    pub(super) fn forward_template<T: Elem>(&self) -> String {
         let (lanes, states) = self.lanes();
-        format!("<{}, {lanes}, {states}, {}>", T::CPP, self.vectors::<T>(addresses))
+        format!("<{}, {lanes}, {states}>", T::CPP)
     }
 
-    /// As `template`, for the backward, which reads B and C four states at a time.
+    /// Template arguments of the backward; vectors where every access is whole and aligned, B and C by four states.
     pub(super) fn backward_template<T: Elem>(&self, addresses: &[u64], groups: [u64; 2]) -> String {
         let (lanes, states) = self.backward_lanes();
         let group = 4 * size_of::<T>() as u64;
@@ -163,8 +182,19 @@ impl ScanShape {
         rows && self.channels.is_multiple_of(8) && addresses.iter().all(|a| a.is_multiple_of(16))
     }
 
-    pub(super) fn dims(&self) -> Dims {
-        self.grid(self.forward_blocks(), 0)
+    /// Launch of the forward over so many segments: consumers and producers, `BUFFERS` times `sizeof(ForwardBuffer)`.
+    pub(super) fn forward_dims(&self, segments: usize) -> Dims {
+        let (lanes, per_lane) = self.lanes();
+        let (padded, channels, parts) =
+            (lanes * per_lane, THREADS / lanes, if lanes <= 4 { lanes } else { 1 });
+        let steps = match (lanes, per_lane) {
+            (1 | 2, _) => 4 * lanes,
+            (_, 8) => 8,
+            _ => 16,
+        };
+        let floats = channels * (steps * (2 + parts) + 2) + 2 * steps * padded + 32;
+        let one = self.grid(self.forward_blocks(), 4 * (4 * floats).next_multiple_of(128));
+        Dims { grid: [one.grid[0] * segments as u32, 1, 1], block: 2 * THREADS as u32, ..one }
     }
 
     pub(super) fn backward_dims(&self) -> Dims {

@@ -54,9 +54,30 @@ impl<T: Elem> Layer<T> {
     }
 }
 
+/// Work space of a scan by segments; empty where windows are short.
+#[derive(Debug)]
+pub(super) struct SegmentSpace {
+    /// What enters each segment.
+    pub entries: DeviceBuf<f32>,
+    /// The segments' sums of Δ.
+    pub sums: DeviceBuf<f32>,
+}
+
+impl SegmentSpace {
+    fn new(gpu: &Gpu, s: &Sizes) -> Result<Self> {
+        let scan = s.scan();
+        Ok(Self {
+            entries: DeviceBuf::uninit(gpu, scan.entries_len())?,
+            sums: DeviceBuf::uninit(gpu, scan.sums_len())?,
+        })
+    }
+}
+
 /// Activations of a window.
 #[derive(Debug)]
 pub(super) struct Activations<T: Elem> {
+    /// Of the block at hand.
+    pub segments: SegmentSpace,
     /// One for each block; one for all where they are computed again.
     pub layers: Vec<Layer<T>>,
     /// `[M, d_model]`: the residual stream before each block, and before the final norm.
@@ -83,6 +104,7 @@ impl<T: Elem> Activations<T> {
             Ok(if wanted { Some(DeviceBuf::uninit(gpu, len)?) } else { None })
         };
         Ok(Self {
+            segments: SegmentSpace::new(gpu, s)?,
             layers: (0..layers).map(|_| Layer::new(gpu, s, keep)).collect::<Result<_>>()?,
             residuals: (0..=s.layers).map(|_| Ok(DeviceBuf::uninit(gpu, stream)?)).collect::<Result<_>>()?,
             rstd: DeviceBuf::uninit(gpu, s.tokens)?,

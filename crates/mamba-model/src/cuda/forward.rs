@@ -1,4 +1,4 @@
-use super::activations::Layer;
+use super::activations::{Layer, SegmentSpace};
 use super::products::{Call, Products};
 use super::sizes::Sizes;
 use super::weights::Weights;
@@ -7,7 +7,7 @@ use mamba_cuda::{DeviceBuf, View, ViewMut};
 use mamba_kernels::conv::ConvForward;
 use mamba_kernels::gemm::{Layout, Shape};
 use mamba_kernels::norm::RmsNormForward;
-use mamba_kernels::scan::ScanForward;
+use mamba_kernels::scan::{ScanForward, Segments};
 use mamba_kernels::{Elem, Kernels, Launch, Result, Val};
 use std::marker::PhantomData;
 
@@ -40,7 +40,13 @@ pub(super) struct Exit<'a> {
 
 impl<T: Elem> Block<'_, T> {
     /// Everything up to the gated output, from the block's normed input.
-    pub fn inner(&self, products: &mut Products, layer: &mut Layer<T>, exit: Exit<'_>) -> Result<()> {
+    pub fn inner(
+        &self,
+        products: &mut Products,
+        layer: &mut Layer<T>,
+        segments: &mut SegmentSpace,
+        exit: Exit<'_>,
+    ) -> Result<()> {
         let s = self.sizes;
         products.run(Call {
             shape: Shape::dense(Layout::Nn, s.tokens, 2 * s.d_inner, s.d_model),
@@ -79,29 +85,37 @@ impl<T: Elem> Block<'_, T> {
             c: layer.raw.view_mut(),
             accumulate: false,
         })?;
-        self.scan(layer, exit.ssm)
+        self.scan(layer, segments, exit.ssm)
     }
 
-    fn scan(&self, layer: &mut Layer<T>, h_last: Option<ViewMut<'_, f32>>) -> Result<()> {
-        let s = self.sizes;
-        let (b, c) = (s.dt_rank, s.dt_rank + s.d_state);
-        let end = layer.q.len();
+    fn scan(
+        &self,
+        layer: &mut Layer<T>,
+        space: &mut SegmentSpace,
+        h_last: Option<ViewMut<'_, f32>>,
+    ) -> Result<()> {
+        let (s, shape) = (self.sizes, self.sizes.scan());
+        let (b, c, end) = (s.dt_rank, s.dt_rank + s.d_state, layer.q.len());
+        let (u, raw, b) = (layer.u.view(), layer.raw.view(), layer.q.view().slice(b..end)?);
+        let (neg_a, reset, dt_bias) = (self.neg_a, self.reset, self.weights.keep(self.params.dt_bias)?);
+        let (entries, sums, h0) = (space.entries.view_mut(), space.sums.view_mut(), self.entry.ssm);
+        Segments { u, raw, b, neg_a, dt_bias, reset, h0, entries, sums, shape }.launch(self.kernels)?;
         ScanForward {
-            u: layer.u.view(),
-            raw: layer.raw.view(),
+            u,
+            raw,
             z: layer.xz.view().slice(s.d_inner..layer.xz.len())?,
-            b: layer.q.view().slice(b..end)?,
+            b,
             c: layer.q.view().slice(c..end)?,
-            neg_a: self.neg_a,
+            neg_a,
             d: self.weights.keep(self.params.d)?,
-            dt_bias: self.weights.keep(self.params.dt_bias)?,
-            reset: self.reset,
-            h0: self.entry.ssm,
+            dt_bias,
+            reset,
+            h0: if shape.segments() == 1 { h0 } else { Some(space.entries.view()) },
             out: layer.gated.view_mut(),
             h_last,
             saved: layer.saved.as_mut().map(DeviceBuf::view_mut),
-            args: s.scan().args(),
-            shape: s.scan(),
+            args: shape.args(),
+            shape,
             marker: PhantomData,
         }
         .launch(self.kernels)

@@ -193,10 +193,10 @@ impl<T: Elem> CudaModel<T> {
                 Some(state) => state.layer(index, layers)?,
                 None => Default::default(),
             };
-            let Self { plan, products, acts: Activations { layers, branch, .. }, .. } = self;
+            let Self { plan, products, acts: Activations { layers, segments, branch, .. }, .. } = self;
             let block = plan.block(weights, reset, entry, index)?;
             let slot = index % layers.len();
-            block.inner(products, &mut layers[slot], exit)?;
+            block.inner(products, &mut layers[slot], segments, exit)?;
             block.out(products, &layers[slot], branch)?;
         }
         self.final_norm(&weights)
@@ -374,9 +374,9 @@ impl<T: Elem> CudaModel<T> {
             // The last block's activations are still there.
             if self.plan.keep == Keep::Residuals && index + 1 < count {
                 self.norm(&weights, index, false)?;
-                let Self { plan, products, acts, .. } = self;
+                let Self { plan, products, acts: Activations { layers, segments, .. }, .. } = self;
                 let block = plan.block(weights, reset, entry, index)?;
-                block.inner(products, &mut acts.layers[0], Exit::default())?;
+                block.inner(products, &mut layers[0], segments, Exit::default())?;
             }
             let Self { plan, products, acts: Activations { layers, residuals, .. }, training } = self;
             let Training { scratch, .. } = training.as_mut().ok_or_else(no_training)?;

@@ -4,7 +4,7 @@ use crate::{Bench, D_INNER, TOKENS, Work, random};
 use half::{bf16, f16};
 use mamba_cuda::DeviceBuf;
 use mamba_kernels::conv::{ConvBackward, ConvForward, ConvShape};
-use mamba_kernels::scan::{FoldStates, ScanBackward, ScanForward, ScanShape};
+use mamba_kernels::scan::{FoldStates, ScanBackward, ScanForward, ScanShape, Segments};
 use mamba_kernels::{Elem, Launch, Result, Val};
 use std::marker::PhantomData;
 
@@ -83,7 +83,41 @@ fn conv<T: Elem>(bench: &mut Bench) -> Result<()> {
 /// 16 states a channel.
 pub fn scan(bench: &mut Bench) -> Result<()> {
     scan_of::<bf16>(bench)?;
-    scan_of::<f32>(bench)
+    scan_of::<f32>(bench)?;
+    long_scan(bench)
+}
+
+/// One sequence of 65,536 tokens, which the forward cuts into segments.
+fn long_scan(bench: &mut Bench) -> Result<()> {
+    let name = "scan/long/forward/bf16";
+    if !bench.wants(name) {
+        return Ok(());
+    }
+    let (gpu, marker, seq_len) = (bench.gpu().clone(), PhantomData, 65_536);
+    let (ld_z, ld_bc, cells) = (D_INNER, DT_RANK + 2 * STATES, seq_len * D_INNER);
+    let shape =
+        ScanShape { batch: 1, seq_len, channels: D_INNER, states: STATES, ld_u: D_INNER, ld_z, ld_bc };
+    let (u, raw) = (random::<bf16>(&gpu, cells, 1.0)?, random::<bf16>(&gpu, cells, 0.5)?);
+    let q = random::<bf16>(&gpu, seq_len * ld_bc, 1.0)?;
+    let decay: Vec<f32> = (0..D_INNER * STATES).map(|i| -((i % STATES) as f32 + 1.0)).collect();
+    let neg_a = DeviceBuf::from_host(&gpu, &decay)?;
+    let bias = random::<f32>(&gpu, D_INNER, 0.5)?;
+    let mut out = DeviceBuf::<bf16>::zeros(&gpu, cells)?;
+    let mut saved = DeviceBuf::<f32>::zeros(&gpu, shape.saved_len())?;
+    let mut entries = DeviceBuf::<f32>::zeros(&gpu, shape.entries_len())?;
+    let mut sums = DeviceBuf::<f32>::zeros(&gpu, shape.sums_len())?;
+    let b = q.view().slice(DT_RANK..seq_len * ld_bc)?;
+    let c = q.view().slice(DT_RANK + STATES..seq_len * ld_bc)?;
+    let (u, raw, neg_a, dt_bias) = (u.view(), raw.view(), neg_a.view(), bias.view());
+    bench.line(name, Work::Exponentials(cells * STATES), |kernels| {
+        let (h0, h_last, reset, args) = (None, None, None, shape.args());
+        let (room, sums) = (entries.view_mut(), sums.view_mut());
+        Segments { u, raw, b, neg_a, dt_bias, reset, h0, entries: room, sums, shape }.launch(kernels)?;
+        let (h0, z, d) = (Some(entries.view()), u, dt_bias);
+        let (out, saved) = (out.view_mut(), Some(saved.view_mut()));
+        ScanForward { u, raw, z, b, c, neg_a, d, dt_bias, reset, h0, out, h_last, saved, args, shape, marker }
+            .launch(kernels)
+    })
 }
 
 fn scan_of<T: Elem>(bench: &mut Bench) -> Result<()> {
