@@ -76,6 +76,9 @@ impl LmTrainer {
 
     /// One whole step: zeroes the arena, forward, loss, backward, optimizer.
     ///
+    /// The recurrent state goes on from window to window, as successive pieces of long texts need it. For windows that do
+    /// not follow each other call [`reset_state`](Self::reset_state) first, or mark their first tokens in `reset`.
+    ///
     /// # Errors
     /// [`TrainerError::WindowOpen`], [`TrainerError::Length`], [`TrainerError::Value`], [`TrainerError::Model`] for
     /// ids out of range, [`TrainerError::NoCountedTokens`].
