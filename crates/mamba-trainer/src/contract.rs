@@ -240,7 +240,7 @@ impl Core {
         self.closed_metrics()
     }
 
-    /// Closes the open window.
+    /// Closes the open window; cancels a pending forward.
     pub fn close(&mut self, call: &'static str, opts: &StepOpts, group: Option<&DistContext>) -> Result<()> {
         opts.validate()?;
         let window = self.window.ok_or(TrainerError::NoWindow { call })?;
@@ -262,6 +262,8 @@ impl Core {
 
     fn window_closed(&mut self) {
         self.window = None;
+        // Its activations belong to the weights before.
+        self.pending = None;
         self.closed += 1;
         self.last_replayed = false;
     }

@@ -85,7 +85,8 @@ impl<K: ModelKind> Trainer<K> {
         Self { core, kind: PhantomData }
     }
 
-    /// Closes the open window, with a global-norm clip or without, and waits for the outcome.
+    /// Closes the open window, with a global-norm clip or without, and waits for the outcome. Cancels a pending forward: it
+    /// was made with the weights before.
     ///
     /// # Errors
     /// [`TrainerError::NoWindow`], [`TrainerError::Setting`]; [`TrainerError::NoCountedTokens`] leaves the window

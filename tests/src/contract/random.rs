@@ -177,7 +177,8 @@ impl Model {
                 self.warm |= !self.graph;
                 self.pending = None;
             }
-            Call::Apply { .. } | Call::Discard => self.window = None,
+            Call::Apply { .. } => (self.window, self.pending) = (None, None),
+            Call::Discard => self.window = None,
             Call::Reset | Call::LoadRecurrence { .. } | Call::SaveAndLoad => self.pending = None,
             Call::Capture => (self.graph, self.pending) = (true, self.pending.map(|_| false)),
             Call::Drop if self.graph => (self.graph, self.pending) = (false, self.pending.map(|_| false)),

@@ -109,6 +109,13 @@ pub fn what_cancels_a_pending_forward(target: &Target) {
     t.load_training_state(&state).unwrap();
     cancels(&mut t, "load_training_state");
 
+    // The weights that it was made with are gone.
+    forward(&mut t, 1).unwrap();
+    backward(&mut t, 1, BackwardOpts::new().with_accumulate_only(true)).unwrap();
+    forward(&mut t, 2).unwrap();
+    t.apply_step(None).unwrap();
+    cancels(&mut t, "apply_step");
+
     // A failed backward does not consume it.
     forward(&mut t, 1).unwrap();
     fails(&mut t, "short gradient", |t| t.backward_step(&[0.0], BackwardOpts::new()).map(|_| ()));
