@@ -1,20 +1,69 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{
+    ArgMatches, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
 use mamba_data::Width;
 use mamba_trainer::{Device, GemmMode, WeightDtype};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Trains, evaluates and samples Mamba language models.
 #[derive(Debug, Parser)]
-#[command(name = "mamba", version, max_term_width = 100)]
+#[command(
+    name = "mamba",
+    version,
+    max_term_width = 100,
+    after_help = "`mamba COMMAND -h` sums up the options of a command, `mamba COMMAND --help` tells more."
+)]
 pub struct Cli {
     /// Prints diagnostics to stderr; twice for more.
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, display_order = 900)]
     pub verbose: u8,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line.
+    ///
+    /// # Errors
+    /// What clap finds, help and version among it; [`ErrorKind::ArgumentConflict`] for a flag that a resumed run fixes.
+    pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        // Negative numbers are values, so that the check of the value tells what is wrong with them.
+        let mut command = Self::command().mut_subcommands(|c| {
+            c.mut_args(|a| if a.get_action().takes_values() { a.allow_negative_numbers(true) } else { a })
+        });
+        let matches = command.try_get_matches_from_mut(args)?;
+        if let Some(("train", train)) = matches.subcommand() {
+            check_resume(&mut command, train)?;
+        }
+        Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+    }
+}
+
+/// Flags beside `--resume` that leave the run as it is.
+const BESIDE_RESUME: [&str; 7] =
+    ["resume", "data", "device", "threads", "log_every", "stop_after", "verbose"];
+
+/// Refuses the first flag that would change a resumed run.
+fn check_resume(command: &mut Clap, train: &ArgMatches) -> Result<(), clap::Error> {
+    let Some(run) = train.get_one::<PathBuf>("resume") else { return Ok(()) };
+    let given = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
+    let flags = command.find_subcommand("train").into_iter().flat_map(Clap::get_arguments);
+    let changing = flags.filter(|a| !BESIDE_RESUME.contains(&a.get_id().as_str()));
+    let Some(flag) = changing.filter(|a| given(a.get_id().as_str())).find_map(|a| a.get_long()) else {
+        return Ok(());
+    };
+    let text = format!(
+        "`--{flag}` cannot go with `--resume`: a run goes on with the settings that it began with; to change them, \
+         start a new run from its weights with `--data PATH --init-from {}`",
+        run.display()
+    );
+    Err(command.error(ErrorKind::ArgumentConflict, text))
 }
 
 /// What to do.
@@ -44,21 +93,21 @@ pub enum Command {
 /// Options of `train`.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
-    /// Text file, folder of text (hidden, binary and git-ignored files are left out), or .bin file of u16 or u32
-    /// token ids.
+    /// Text file, folder of text, or .bin file of u16 or u32 token ids. Of a folder are left out: hidden files,
+    /// files that are no UTF-8 text, and what a .gitignore or .ignore file inside the folder names.
     #[arg(long, value_name = "PATH", required_unless_present = "resume")]
     pub data: Option<PathBuf>,
     /// Hugging Face tokenizer.json; without it text is read byte by byte.
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
     /// Width of the ids of a .bin file without llm.c's header.
-    #[arg(long, value_enum, default_value_t = TokenWidth::U16, conflicts_with = "resume")]
+    #[arg(long, value_enum, default_value_t = TokenWidth::U16)]
     pub token_width: TokenWidth,
     /// Part of the data that is kept for validation.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05, conflicts_with = "resume")]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub val_fraction: f64,
     /// New folder of the run [default: runs/N with the next free N].
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Goes on with this run where it was saved. Takes only --data (where the data has moved), --device, --threads,
     /// --log-every and --stop-after beside it.
@@ -96,7 +145,6 @@ impl From<TokenWidth> for Width {
 
 /// Size of the model.
 #[derive(Debug, Args)]
-#[group(id = "model_options", multiple = true, conflicts_with = "resume")]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// Width of the residual stream.
@@ -129,7 +177,6 @@ pub struct ModelArgs {
 
 /// Length of the training and its learning rate.
 #[derive(Debug, Args)]
-#[group(id = "schedule_options", multiple = true, conflicts_with = "resume")]
 #[command(next_help_heading = "Training")]
 pub struct ScheduleArgs {
     /// Sequences a step (and micro-batch).
@@ -182,10 +229,9 @@ pub enum ScheduleName {
 
 /// AdamW, clip and skip.
 #[derive(Debug, Args)]
-#[group(id = "optimizer_options", multiple = true, conflicts_with = "resume")]
 #[command(next_help_heading = "Optimizer")]
 pub struct OptimizerArgs {
-    /// Decoupled weight decay of matrices.
+    /// Decoupled weight decay of everything but A_log, D, the bias of Δ and the scales of the norms.
     #[arg(long, value_name = "X", default_value_t = 0.1)]
     pub weight_decay: f64,
     /// Decay rate of the first moment.
@@ -219,13 +265,13 @@ pub struct MachineArgs {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// f32, tf32, bf16 or f16 [default: f32 on the CPU, bf16 on a GPU].
-    #[arg(long, value_name = "TYPE", conflicts_with = "resume")]
+    #[arg(long, value_name = "TYPE")]
     pub dtype: Option<WeightDtype>,
     /// Matrix products: deterministic, cublas-fast or cublas-pedantic.
-    #[arg(long, value_name = "MODE", default_value = "deterministic", conflicts_with = "resume")]
+    #[arg(long, value_name = "MODE", default_value = "deterministic")]
     pub gemm: GemmMode,
     /// Recomputes activations in the backward pass: same bits, less memory, more time.
-    #[arg(long, conflicts_with = "resume")]
+    #[arg(long)]
     pub recompute: bool,
 }
 
@@ -234,13 +280,13 @@ pub struct MachineArgs {
 #[command(next_help_heading = "Reports")]
 pub struct ReportArgs {
     /// Steps between validations; 0: only at the end.
-    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "resume")]
+    #[arg(long, value_name = "N", default_value_t = 200)]
     pub eval_every: u64,
     /// Batches of a validation during the training; the one at the end takes up to 8 times as many.
-    #[arg(long, value_name = "N", default_value_t = 8, conflicts_with = "resume")]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     pub eval_batches: usize,
     /// Steps between checkpoints; 0: only at the end.
-    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "resume")]
+    #[arg(long, value_name = "N", default_value_t = 200)]
     pub save_every: u64,
     /// Steps between logged lines.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -249,17 +295,18 @@ pub struct ReportArgs {
     #[arg(long, value_name = "N")]
     pub stop_after: Option<u64>,
     /// Tokens of the sample at the end; 0: none.
-    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "resume")]
+    #[arg(long, value_name = "N", default_value_t = 256)]
     pub sample_tokens: usize,
     /// Begin of the sample [default: begin of the validation text].
-    #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
+    #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
 }
 
 /// Options of `generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    /// Run folder (its newest weights; those of the lowest validation loss are its checkpoints/best.safetensors),
+    /// weights file, state file, Hugging Face or state-spaces folder.
     #[arg(long, value_name = "MODEL")]
     pub model: PathBuf,
     /// Hugging Face tokenizer.json [default: the one beside the model; else bytes for a vocabulary of 256].
@@ -271,19 +318,19 @@ pub struct GenerateArgs {
     /// Tokens to write.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub tokens: usize,
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
     /// Writes each piece as soon as it is known.
     #[arg(long)]
     pub stream: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// auto, cpu, cuda or cuda:N.
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", help_heading = "Machine")]
     pub device: Device,
     /// f32, tf32, bf16 or f16 [default: f32 on the CPU, bf16 on a GPU].
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", help_heading = "Machine")]
     pub dtype: Option<WeightDtype>,
     /// Threads of the CPU [default: all cores].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Machine")]
     pub threads: Option<usize>,
 }
 
@@ -308,10 +355,12 @@ pub struct SamplingArgs {
 /// Options of `eval`.
 #[derive(Debug, Args)]
 pub struct EvalArgs {
-    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    /// Run folder (its newest weights; those of the lowest validation loss are its checkpoints/best.safetensors),
+    /// weights file, state file, Hugging Face or state-spaces folder.
     #[arg(long, value_name = "MODEL")]
     pub model: PathBuf,
-    /// Text file, folder of text, or .bin file of token ids; every whole window of it is measured.
+    /// Text file, folder of text (read as in training), or .bin file of token ids; every whole window of it is
+    /// measured.
     #[arg(long, value_name = "PATH")]
     pub data: PathBuf,
     /// Hugging Face tokenizer.json [default: the one beside the model; else bytes for a vocabulary of 256].
@@ -323,9 +372,9 @@ pub struct EvalArgs {
     /// Sequences at a time.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub batch: usize,
-    /// Tokens of a window; each starts from the empty state.
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    pub seq_len: usize,
+    /// Tokens of a window; each starts from the empty state [default: that of the model's run, else 256].
+    #[arg(long, value_name = "N")]
+    pub seq_len: Option<usize>,
     /// Stops after this many batches.
     #[arg(long, value_name = "N")]
     pub max_batches: Option<usize>,
@@ -354,7 +403,8 @@ pub struct InfoArgs {
 /// Options of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Run folder, weights file, state file, Hugging Face or state-spaces folder.
+    /// Run folder (its newest weights; those of the lowest validation loss are its checkpoints/best.safetensors),
+    /// weights file, state file, Hugging Face or state-spaces folder.
     #[arg(long, value_name = "MODEL")]
     pub model: PathBuf,
     /// Format to write.
@@ -453,7 +503,6 @@ pub struct BenchMachineArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -464,7 +513,7 @@ mod tests {
     fn resume_refuses_what_would_change_the_run() {
         let parse = |extra: &[&str]| {
             let base = ["mamba", "train", "--resume", "runs/1"];
-            Cli::try_parse_from(base.iter().chain(extra))
+            Cli::read(base.iter().chain(extra))
         };
         assert!(parse(&[]).is_ok());
         assert!(parse(&["--data", "x", "--threads", "2", "--device", "cpu", "--stop-after", "3"]).is_ok());
@@ -477,8 +526,10 @@ mod tests {
             ["--eval-every", "3"],
             ["--out", "y"],
         ] {
-            assert!(parse(&bad).is_err(), "{bad:?}");
+            let error = parse(&bad).unwrap_err().to_string();
+            let only = error.contains(bad[0]) && error.contains("--init-from runs/1");
+            assert!(only && error.matches("--").count() < 6, "{bad:?}: {error}");
         }
-        assert!(Cli::try_parse_from(["mamba", "train"]).is_err());
+        assert!(Cli::read(["mamba", "train"]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::BenchArgs;
 use crate::error::{CliError, Result, at_least_one};
 use crate::memory;
-use crate::report::{print_line, thousands};
+use crate::report::{count, print_line, thousands};
 use crate::train::settings::default_dtype;
 use mamba_model::cpu::{CpuModel, CpuOptions, PHASES};
 use mamba_model::rng::SplitMix64;
@@ -16,14 +16,15 @@ const WARMUP: usize = 2;
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<()> {
+    at_least_one("--vocab", args.vocab)?;
     at_least_one("--batch", args.batch)?;
     at_least_one("--seq-len", args.seq_len)?;
     at_least_one("--steps", args.steps)?;
     args.machine.threads.map(|t| at_least_one("--threads", t)).transpose()?;
     let backbone = MambaConfig { d_state: args.d_state, ..MambaConfig::new(args.d_model, args.layers) };
     let config = ModelConfig::language_model(backbone, LmHeadConfig::new(args.vocab));
-    config.validate().map_err(CliError::Sizes)?;
-    memory::check(&config, args.batch, args.seq_len, args.machine.recompute, args.machine.device)?;
+    config.validate().map_err(CliError::of_sizes)?;
+    memory::check(&config, args.batch, args.seq_len, Some(args.machine.recompute), args.machine.device)?;
     let weights = MambaWeights::init(&config, 0)?;
     // Checks the sizes before they are multiplied.
     let mut trainer = build(args, weights.clone())?;
@@ -31,8 +32,13 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let ctx = trainer.ctx();
     let parameters = thousands(ctx.table.param_count() as u64);
     print_line(&format!(
-        "d_model {}, {} layers, {parameters} parameters, {} x {} tokens, {} in {}",
-        args.d_model, args.layers, args.batch, args.seq_len, ctx.device, ctx.dtype
+        "d_model {}, {}, {parameters} parameters, {} x {} tokens, {} in {}",
+        args.d_model,
+        count(args.layers as u64, "layer"),
+        args.batch,
+        args.seq_len,
+        ctx.device,
+        ctx.dtype
     ));
     let times = work.steps(&mut trainer, args.steps)?;
     let tokens = (args.batch * args.seq_len) as f64;

@@ -1,8 +1,8 @@
 //! `mamba export` and `mamba import`: weights from one format to another.
 
 use crate::args::{ExportArgs, ExportDtype, FormatName, ImportArgs};
-use crate::error::{CliError, Result};
-use crate::report::print_line;
+use crate::error::{CliError, Result, io};
+use crate::report::{count, print_line};
 use crate::weights::{self, Source};
 use mamba_model::MambaWeights;
 use std::path::Path;
@@ -22,6 +22,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
         FormatName::StateSpaces => weights::load_lm(&args.model, "export --format state-spaces")?,
         FormatName::Native => weights::load(&args.model)?,
     };
+    make_parent(&args.out)?;
     weights::export(&model, args.format, args.dtype, &args.out)?;
     wrote(&model, &args.out);
     Ok(())
@@ -37,6 +38,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         Source::Pretrained(_) => {}
     }
     let model = weights::load(&args.from)?;
+    make_parent(&args.out)?;
     weights::save(&args.out, &model)?;
     wrote(&model, &args.out);
     Ok(())
@@ -49,8 +51,14 @@ fn refuse_existing(path: &Path) -> Result<()> {
     }
 }
 
+fn make_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    std::fs::create_dir_all(parent).map_err(io(parent, "create"))
+}
+
 fn wrote(model: &MambaWeights, path: &Path) {
     let table = model.table();
-    let (tensors, count) = (table.iter().len(), crate::report::thousands(table.param_count() as u64));
-    print_line(&format!("wrote {}: {tensors} tensors, {count} parameters", path.display()));
+    let tensors = count(table.iter().len() as u64, "tensor");
+    let parameters = count(table.param_count() as u64, "parameter");
+    print_line(&format!("wrote {}: {tensors}, {parameters}", path.display()));
 }

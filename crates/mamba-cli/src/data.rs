@@ -3,6 +3,7 @@
 use crate::error::{CliError, Result};
 use crate::run_folder;
 use mamba_data::{CorpusOptions, DataPosition, LmBatch, Part, Sampler, SamplerOptions, Tokenizer, Width};
+use mamba_model::ModelConfig;
 use mamba_trainer::TokenBatch;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -100,6 +101,11 @@ impl Codec {
     }
 }
 
+/// Whether data is a file of token ids.
+pub fn holds_ids(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "bin")
+}
+
 /// All tokens of some data, cut into a training and a validation part.
 #[derive(Debug)]
 pub struct Corpus {
@@ -112,8 +118,11 @@ impl Corpus {
     /// Reads and tokenizes the data.
     pub fn open(spec: &DataSpec) -> Result<Self> {
         let tokenizer = spec.tokenizer.as_deref().map_or(Ok(Tokenizer::Bytes), Tokenizer::open)?;
-        let ids = spec.path.extension().is_some_and(|e| e == "bin");
-        let codec = if ids && spec.tokenizer.is_none() { Codec::Ids } else { Codec::Text(tokenizer.clone()) };
+        let codec = if holds_ids(&spec.path) && spec.tokenizer.is_none() {
+            Codec::Ids
+        } else {
+            Codec::Text(tokenizer.clone())
+        };
         let text_vocabulary = tokenizer.vocab_size();
         let (validation, width) = (spec.val_fraction, spec.token_width);
         let inner = mamba_data::Corpus::open(&spec.path, &CorpusOptions { tokenizer, validation, width })?;
@@ -140,6 +149,34 @@ impl Corpus {
     /// Tokens that a model of this data must know.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
+    }
+
+    /// Checks that a model knows every token.
+    ///
+    /// # Errors
+    /// [`CliError::Vocabulary`].
+    pub fn check_vocabulary(&self, model: &ModelConfig) -> Result<()> {
+        let (data, model) = (self.vocab_size, model.lm.as_ref().map_or(0, |lm| lm.vocab_size));
+        let (what, remedy) = match &self.codec {
+            Codec::Ids => ("the ids of the file", "the ids that belong to the model"),
+            Codec::Text(Tokenizer::Bytes) => ("bytes", "the `--tokenizer` that belongs to the model"),
+            Codec::Text(_) => ("the tokens of the tokenizer", "the one that belongs to the model"),
+        };
+        match data <= model {
+            true => Ok(()),
+            false => Err(CliError::Vocabulary { what, remedy, data, model }),
+        }
+    }
+
+    /// How many files were read and how many were left out, where the data is a folder.
+    pub fn files(&self) -> Option<String> {
+        let files = |n: usize| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
+        let left_out = match self.inner.skipped().len() {
+            0 => String::new(),
+            n => format!(", {} left out (-v lists them)", files(n)),
+        };
+        let read = self.inner.files();
+        self.inner.path().is_dir().then(|| format!("{} read{left_out}", files(read)))
     }
 
     /// Tokens for training and for validation.
@@ -176,7 +213,11 @@ impl Corpus {
         let batches = mamba_data::evenly_spread(&self.inner, Part::Validation, batch, seq_len, limit);
         if batches.len() == 0 {
             let (path, tokens) = (self.inner.path().to_owned(), self.inner.part_len(Part::Validation));
-            return Err(CliError::NoWindow { path, tokens, seq_len });
+            let remedy = match self.inner.part_len(Part::Train) {
+                0 => "more text or a smaller `--seq-len`",
+                _ => "more text, a larger `--val-fraction` or a smaller `--seq-len`",
+            };
+            return Err(CliError::NoWindow { path, tokens, seq_len, remedy });
         }
         Ok(batches.map(Batch))
     }

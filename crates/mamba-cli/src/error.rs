@@ -1,5 +1,6 @@
 //! Everything that can go wrong, as one line for the user and an exit code for scripts.
 
+use mamba_data::DataError;
 use mamba_model::ModelError;
 use mamba_optim::OptimError;
 use mamba_trainer::TrainerError;
@@ -53,10 +54,74 @@ pub enum CliError {
         problem: String,
     },
     /// A path that exists where a new one is needed.
-    #[error("{} exists already; give a new path, or `--resume` to go on with a run", path.display())]
+    #[error("{} exists already; give a new path", path.display())]
     Exists {
         /// The path.
         path: PathBuf,
+    },
+    /// A run where a new one is to begin.
+    #[error("{0} is a run already; give a new path, or go on with it: `mamba train --resume {0}`", path.display())]
+    RunExists {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// No run where one is needed.
+    #[error("{}: no run folder; one has a config.json and checkpoints", path.display())]
+    NoRun {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A run that no process trains and that has saved nothing.
+    #[error("{}: the run ended before its first checkpoint; start anew", path.display())]
+    NoCheckpoint {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// A run under way that has saved nothing yet.
+    #[error("{}: the run has no checkpoint yet", path.display())]
+    NotYet {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// A state that cannot be gone on from.
+    #[error("{}: the run cannot go on", run.display())]
+    Damaged {
+        /// The run's folder.
+        run: PathBuf,
+        /// What is wrong with its state.
+        #[source]
+        source: Box<CliError>,
+    },
+    /// A training whose weights or states are not finite any more.
+    #[error(
+        "the run diverged at step {step}: {problem}; nothing was saved from there; lower `--lr`, or set a lower `--clip`"
+    )]
+    Diverged {
+        /// The first of the steps that could not be taken.
+        step: u64,
+        /// Where it shows.
+        problem: String,
+    },
+    /// A path that holds no model.
+    #[error("{}: no run, no weights and no training state", path.display())]
+    NoModel {
+        /// The path.
+        path: PathBuf,
+        /// What was found instead.
+        #[source]
+        source: Box<CliError>,
+    },
+    /// Bare ids for a model of bytes.
+    #[error(
+        "{}: a file of token ids, but {} was trained on text byte by byte; give the text itself",
+        path.display(),
+        run.display()
+    )]
+    IdsForBytes {
+        /// The file of ids.
+        path: PathBuf,
+        /// The model's run.
+        run: PathBuf,
     },
     /// A run that another process holds.
     #[error("{}: another process trains this run", path.display())]
@@ -80,11 +145,10 @@ pub enum CliError {
     },
     /// Data that cannot be read or trained on.
     #[error(transparent)]
-    Data(#[from] mamba_data::DataError),
+    Data(#[from] DataError),
     /// Too little text to measure a model on.
     #[error(
-        "{}: {tokens} tokens to measure the model on are no window of `--seq-len` {seq_len} and one more; give more \
-         text, a larger `--val-fraction` or a smaller `--seq-len`",
+        "{}: {tokens} tokens to measure the model on are no window of `--seq-len` {seq_len} and one more; give {remedy}",
         path.display()
     )]
     NoWindow {
@@ -94,6 +158,8 @@ pub enum CliError {
         tokens: usize,
         /// Tokens of a window.
         seq_len: usize,
+        /// What to give.
+        remedy: &'static str,
     },
     /// A file of ids that the tokenizer does not know.
     #[error(
@@ -128,10 +194,12 @@ pub enum CliError {
         found_tokens: u64,
     },
     /// Vocabulary of the data and of the model differ.
-    #[error(
-        "the tokenizer of the data has {data} tokens, the model {model}; give the tokenizer that belongs to the model"
-    )]
+    #[error("{what} need a vocabulary of {data}, the model has {model}; give {remedy}")]
     Vocabulary {
+        /// What the data consists of.
+        what: &'static str,
+        /// What to give.
+        remedy: &'static str,
         /// Vocabulary of the data.
         data: usize,
         /// Vocabulary of the model.
@@ -154,9 +222,11 @@ pub enum CliError {
     /// More memory than there is.
     #[error(
         "this needs at least {needed_gib:.1} GiB of memory, {available_gib:.1} GiB are available; take a smaller model, \
-         `--batch` or `--seq-len`, or `--recompute`"
+         `--batch` or `--seq-len`{recompute}"
     )]
     Memory {
+        /// Mentions `--recompute` where it would help.
+        recompute: &'static str,
         /// Memory of weights, moments and activations.
         needed_gib: f64,
         /// Memory that is free.
@@ -193,12 +263,56 @@ impl CliError {
         }
     }
 
+    /// A setting of the optimizer under the name of its flag.
+    pub fn of_optimizer(error: OptimError) -> Self {
+        let OptimError::Setting { name, value, expected } = error else { return error.into() };
+        // That they are above 0 and below 1 in 32 bits is no news to most.
+        let expected = expected.strip_suffix(" as an f32").unwrap_or(expected);
+        let flag = match name {
+            "lr" => "--lr",
+            "weight_decay" => "--weight-decay",
+            "beta1" => "--beta1",
+            "beta2" => "--beta2",
+            "eps" => "--eps",
+            _ => return error.into(),
+        };
+        Self::Flag { flag, value: value.to_string(), expected }
+    }
+
+    /// A size of the model under the name of its flag.
+    pub fn of_sizes(error: ModelError) -> Self {
+        let ModelError::Config { field, value, expected } = error else { return Self::Sizes(error) };
+        let flag = match field {
+            "d_model" => "--d-model",
+            "n_layers" => "--layers",
+            "d_state" => "--d-state",
+            "d_conv" => "--d-conv",
+            "expand" => "--expand",
+            _ => return Self::Sizes(ModelError::Config { field, value, expected }),
+        };
+        Self::Flag { flag, value, expected }
+    }
+
+    /// What else can be done, where the message and its causes do not say.
+    fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Data(DataError::TooShort { .. }) => {
+                Some("give more text, or a smaller `--batch` or `--seq-len`".to_owned())
+            }
+            Self::Data(DataError::Wide { .. }) => Some("give `--token-width u32`".to_owned()),
+            Self::Damaged { run, .. } => {
+                Some(format!("`--init-from {}` starts a new run from its newest weights", run.display()))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the reader of stdout has gone away, which is no error of ours.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
-    /// The message and its causes in one line.
+    /// The message, its causes and the remedy in one line.
     pub fn one_line(&self) -> String {
         let mut line = self.to_string();
         let mut cause = std::error::Error::source(self);
@@ -206,6 +320,10 @@ impl CliError {
             line.push_str(": ");
             line.push_str(&error.to_string());
             cause = error.source();
+        }
+        if let Some(remedy) = self.remedy() {
+            line.push_str("; ");
+            line.push_str(&remedy);
         }
         line.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
     }

@@ -1,22 +1,34 @@
 //! `mamba eval`: loss of a model on a text.
 
 use crate::args::EvalArgs;
-use crate::data::{Codec, Corpus, DataSpec};
+use crate::data::{Codec, Corpus, DataSpec, holds_ids};
 use crate::error::{CliError, Result, at_least_one};
 use crate::memory;
 use crate::report::{print_line, thousands};
+use crate::run_folder::{self, read_config};
 use crate::train::settings::default_dtype;
 use crate::weights;
 use mamba_trainer::{LmTrainer, LossSums};
 
+/// Tokens of a window where no run tells another number.
+const SEQ_LEN: usize = 256;
+
 /// Runs the command.
 pub fn run(args: &EvalArgs) -> Result<()> {
     at_least_one("--batch", args.batch)?;
-    at_least_one("--seq-len", args.seq_len)?;
+    args.seq_len.map(|n| at_least_one("--seq-len", n)).transpose()?;
     let limit = at_least_one("--max-batches", args.max_batches.unwrap_or(usize::MAX))?;
     let threads = args.threads.map(|t| at_least_one("--threads", t)).transpose()?;
     let model = weights::load_lm(&args.model, "eval")?;
-    let vocab_size = model.config().lm.as_ref().map_or(0, |lm| lm.vocab_size);
+    let run = run_folder::around(&args.model).map(|root| read_config(root).map(|config| (root, config)));
+    let run = run.transpose()?;
+    let seq_len = args.seq_len.unwrap_or(run.as_ref().map_or(SEQ_LEN, |(_, config)| config.train.seq_len));
+    if let Some((root, config)) = run {
+        let of_bytes = config.data.tokenizer.is_none() && !holds_ids(&config.data.path);
+        if of_bytes && holds_ids(&args.data) {
+            return Err(CliError::IdsForBytes { path: args.data.clone(), run: root.to_owned() });
+        }
+    }
     let tokenizer = Codec::tokenizer_of(&args.model, args.tokenizer.as_deref());
     let spec = DataSpec {
         path: args.data.clone(),
@@ -25,11 +37,9 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         token_width: args.token_width.into(),
     };
     let corpus = Corpus::open(&spec)?;
-    if corpus.vocab_size() > vocab_size {
-        return Err(CliError::Vocabulary { data: corpus.vocab_size(), model: vocab_size });
-    }
-    memory::check(model.config(), args.batch, args.seq_len, false, args.device)?;
-    let mut builder = LmTrainer::builder(model, args.batch, args.seq_len)
+    corpus.check_vocabulary(model.config())?;
+    memory::check(model.config(), args.batch, seq_len, None, args.device)?;
+    let mut builder = LmTrainer::builder(model, args.batch, seq_len)
         .device(args.device)
         .dtype(args.dtype.unwrap_or(default_dtype(args.device)));
     if let Some(threads) = threads {
@@ -37,7 +47,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     }
     let mut trainer = builder.build()?;
     let mut sums = LossSums::default();
-    for batch in corpus.validation(args.batch, args.seq_len, limit)? {
+    for batch in corpus.validation(args.batch, seq_len, limit)? {
         sums.add(&trainer.evaluate(&batch.view())?);
     }
     report(&sums, &corpus);

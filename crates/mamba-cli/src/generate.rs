@@ -3,12 +3,13 @@
 use crate::args::GenerateArgs;
 use crate::data::Codec;
 use crate::error::{CliError, Result, at_least_one};
+use crate::report::printable;
 use crate::sampling::{Sampler, Sampling};
 use crate::train::settings::default_dtype;
 use crate::weights;
 use mamba_model::MambaWeights;
 use mamba_trainer::Decoder;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Draws token after token from a model.
 #[derive(Debug)]
@@ -76,9 +77,14 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     write(&mut out, b"\n")
 }
 
-/// Raw bytes: a model may write what is not UTF-8, and nothing is lost on the way.
-fn write(out: &mut impl Write, bytes: &[u8]) -> Result<()> {
-    let written = out.write_all(bytes).and_then(|()| out.flush());
+/// Raw bytes: a model may write what is not UTF-8, and nothing is lost on the way. Only a terminal is spared control
+/// characters.
+fn write(out: &mut (impl Write + IsTerminal), bytes: &[u8]) -> Result<()> {
+    let written = match out.is_terminal() {
+        true => out.write_all(printable(bytes).as_bytes()),
+        false => out.write_all(bytes),
+    };
+    let written = written.and_then(|()| out.flush());
     written.map_err(crate::error::io("stdout".as_ref(), "write"))
 }
 

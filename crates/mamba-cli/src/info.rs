@@ -1,56 +1,77 @@
 //! `mamba info`: what a path holds.
 
 use crate::args::InfoArgs;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::report::{print_line, thousands};
-use crate::run_folder::{self, RunConfig};
+use crate::run_folder;
 use crate::weights::{self, Source};
 use mamba_model::MambaWeights;
 use mamba_trainer::TrainingState;
 use std::path::Path;
 
+/// Lines to print.
+type Rows = Vec<(&'static str, String)>;
+
 /// Runs the command.
 pub fn run(args: &InfoArgs) -> Result<()> {
-    let source = weights::detect(&args.path)?;
-    row("kind", source.describe());
-    let weights = match &source {
-        Source::Run(root) => {
-            training(&run_folder::read_config(root)?, root)?;
-            weights::load(root)?
-        }
-        Source::State(path) => state(path)?,
-        _ => weights::load(&args.path)?,
+    let no_model = |source| match args.path.exists() {
+        true => CliError::NoModel { path: args.path.clone(), source: Box::new(source) },
+        false => source,
     };
+    let source = weights::detect(&args.path).map_err(no_model)?;
+    // Nothing is printed before all is read.
+    let (about, weights) = match &source {
+        Source::Run(root) => (training(root)?, weights::load(root)?),
+        Source::State(path) => state(path).map_err(no_model)?,
+        _ => (Vec::new(), weights::load(&args.path).map_err(no_model)?),
+    };
+    row("kind", source.describe());
+    about.iter().for_each(|(name, value)| row(name, value));
     model(&weights, args.tensors);
     Ok(())
 }
 
-fn training(config: &RunConfig, root: &Path) -> Result<()> {
+fn training(root: &Path) -> Result<Rows> {
+    let config = run_folder::read_config(root)?;
     let train = &config.train;
-    row("data", &config.data.path.display().to_string());
-    row("steps", &thousands(train.steps));
-    row("batch", &format!("{} x {} tokens, {} a step", train.batch, train.seq_len, train.accumulate));
-    row("dtype", &train.dtype.to_string());
+    let mut rows = vec![
+        ("data", config.data.path.display().to_string()),
+        ("steps", thousands(train.steps)),
+        ("batch", format!("{} x {} tokens, {} a step", train.batch, train.seq_len, train.accumulate)),
+        ("dtype", train.dtype.to_string()),
+    ];
     let metrics = root.join("metrics.jsonl");
     let records = if metrics.exists() { run_folder::read_records(&metrics)? } else { Vec::new() };
     if let Some(record) = records.iter().rev().find(|r| r.val_loss.is_some()) {
-        let bits = record.val_bpb.map_or(String::new(), |b| format!(", {b:.4} bits per byte"));
-        let loss = record.val_loss.unwrap_or(f64::NAN);
-        row("validation", &format!("{loss:.4} at step {}{bits}", record.step));
+        let measured = measured(record.val_loss, record.val_bpb);
+        let tokens = train.eval_batches.saturating_mul(train.batch * train.seq_len) as u64;
+        let tokens = thousands(tokens);
+        rows.push(("validation", format!("{measured} at step {} (at most {tokens} tokens)", record.step)));
     }
-    Ok(())
+    if let Some(end) = run_folder::read_summary(root)? {
+        let (measured, tokens) = (measured(end.val_loss, end.val_bpb), thousands(end.val_tokens));
+        rows.push(("", format!("{measured} at step {} (final, {tokens} tokens)", end.steps)));
+    }
+    Ok(rows)
 }
 
-fn state(path: &Path) -> Result<MambaWeights> {
+fn measured(loss: Option<f64>, bits: Option<f64>) -> String {
+    let bits = bits.map_or(String::new(), |b| format!(", {b:.4} bits per byte"));
+    format!("{:.4}{bits}", loss.unwrap_or(f64::NAN))
+}
+
+fn state(path: &Path) -> Result<(Rows, MambaWeights)> {
     let state = TrainingState::read(path)?;
-    row("step", &thousands(state.optimizer.step));
-    row("window", &format!("{} x {} tokens", state.session.batch, state.session.seq_len));
-    row("dtype", &state.dtype.to_string());
-    row("rate", &format!("{:e}", state.adamw.lr()));
+    let mut rows = vec![
+        ("step", thousands(state.optimizer.step)),
+        ("window", format!("{} x {} tokens", state.session.batch, state.session.seq_len)),
+        ("dtype", state.dtype.to_string()),
+        ("rate", format!("{:e}", state.adamw.lr())),
+    ];
     if let Some(scaler) = &state.scaler {
-        row("loss scaler", &format!("{scaler:?}"));
+        rows.push(("loss scaler", format!("{scaler:?}")));
     }
-    Ok(state.weights)
+    Ok((rows, state.weights))
 }
 
 fn model(weights: &MambaWeights, tensors: bool) {

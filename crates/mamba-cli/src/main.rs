@@ -25,13 +25,12 @@ mod train;
 mod weights;
 
 use args::{Cli, Command};
-use clap::Parser;
 use error::Result;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -70,12 +69,29 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
-    let text = error.to_string();
-    let useful =
-        text.lines().take_while(|l| !l.starts_with("Usage:")).map(str::trim).filter(|l| !l.is_empty());
-    let line = useful.collect::<Vec<_>>().join(" ");
+    let line = one_line(&error.to_string());
     complain(line.strip_prefix("error: ").unwrap_or(&line));
     ExitCode::from(2)
+}
+
+/// clap's message before the usage, in one line.
+fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    let mut listing = false;
+    let message = |l: &&str| !l.starts_with("Usage:") && !l.starts_with("For more information");
+    for part in text.lines().take_while(message).filter(|l| !l.trim().is_empty()) {
+        let (item, begin) = (part.starts_with("  "), part.trim());
+        let list_item = item && !begin.starts_with("tip:");
+        line.push_str(match () {
+            () if line.is_empty() => "",
+            () if begin.starts_with('[') || line.ends_with(':') => " ",
+            () if listing && list_item => ", ",
+            () => "; ",
+        });
+        listing = list_item;
+        line.push_str(begin);
+    }
+    line
 }
 
 /// stderr may be closed; nothing more can be said then.
@@ -89,5 +105,29 @@ fn start_tracing(verbose: u8) {
         1 => tracing::Level::INFO,
         _ => tracing::Level::DEBUG,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_max_level(level).with_ansi(ansi).with_writer(std::io::stderr).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_many_lines_keep_their_punctuation() {
+        let said = |line: &str| one_line(&Cli::read(line.split(' ')).unwrap_err().to_string());
+        for (line, expected) in [
+            (
+                "mamba generate",
+                "error: the following required arguments were not provided: --model <MODEL>, --prompt <TEXT>",
+            ),
+            ("mamba evil", "error: unrecognized subcommand 'evil'; tip: a similar subcommand exists: 'eval'"),
+            (
+                "mamba train --data x --schedule fast",
+                "error: invalid value 'fast' for '--schedule <SCHEDULE>' [possible values: constant, linear, cosine, wsd]",
+            ),
+        ] {
+            assert_eq!(said(line), expected);
+        }
+    }
 }

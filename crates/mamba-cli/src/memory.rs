@@ -5,7 +5,7 @@ use mamba_model::{ModelConfig, ParamTable};
 use mamba_trainer::Device;
 
 /// Checks that a training with these sizes can fit the memory of this machine. Counts only what every engine needs,
-/// so what it refuses is certain not to fit.
+/// so what it refuses is certain not to fit. `recompute` is `None` for commands that only go forward.
 ///
 /// # Errors
 /// [`CliError::Memory`]; [`CliError::Model`] for sizes beyond any address space.
@@ -13,14 +13,15 @@ pub fn check(
     model: &ModelConfig,
     batch: usize,
     seq_len: usize,
-    recompute: bool,
+    recompute: Option<bool>,
     device: Device,
 ) -> Result<()> {
-    let needed = training_bytes(model, batch, seq_len, recompute)?;
+    let needed = training_bytes(model, batch, seq_len, recompute.unwrap_or(false))?;
     match (device, available()) {
         (Device::Cpu, Some(available)) if needed > u128::from(available) => {
             let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
-            Err(CliError::Memory { needed_gib: gib(needed), available_gib: gib(available.into()) })
+            let recompute = if recompute == Some(false) { ", or `--recompute`" } else { "" };
+            Err(CliError::Memory { recompute, needed_gib: gib(needed), available_gib: gib(available.into()) })
         }
         _ => Ok(()),
     }
@@ -67,8 +68,8 @@ mod tests {
         // 64 tokens, 2 layers, 16 + 4 * 32 kept values.
         assert_eq!(training_bytes(&model, 2, 32, false).unwrap(), 4 * (4 * arena + 64 * 2 * 144));
         assert_eq!(training_bytes(&model, 2, 32, true).unwrap(), 4 * (4 * arena + 64 * 2 * 16));
-        assert!(check(&model, 2, 32, false, Device::Cpu).is_ok());
-        let error = check(&model, 1 << 30, 1 << 30, true, Device::Cpu);
+        assert!(check(&model, 2, 32, None, Device::Cpu).is_ok());
+        let error = check(&model, 1 << 30, 1 << 30, Some(true), Device::Cpu);
         assert!(available().is_none() || matches!(error, Err(CliError::Memory { .. })), "{error:?}");
     }
 }

@@ -1,10 +1,11 @@
-//! The loss curve as SVG (with text) and PNG (no font library: the few characters of tick labels are drawn here).
+//! The loss curve as SVG (with text) and PNG (no font library: the few characters of its labels are drawn here).
 
 use crate::error::{CliError, Result};
 use crate::run_folder::Record;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::path::Path;
 
 const SIZE: (u32, u32) = (960, 540);
@@ -12,6 +13,9 @@ const TRAIN: RGBColor = RGBColor(31, 119, 180);
 const VALIDATION: RGBColor = RGBColor(214, 80, 30);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Where the names of the curves begin, and their upper edge.
+const LEGEND: (i32, i32) = (SIZE.0 as i32 - 250, SIZE.0 as i32 - 110);
+const LEGEND_TOP: i32 = 38;
 
 type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -58,7 +62,7 @@ pub fn draw(records: &[Record], folder: &Path) -> Result<()> {
     picture(&root, &curves, ranges, bitmap_labels).map_err(failed(&png))
 }
 
-type Labels<B> = fn(&DrawingArea<B, Shift>, &[Tick]) -> std::result::Result<(), DrawError<B>>;
+type Labels<B> = fn(&DrawingArea<B, Shift>, &[Label]) -> std::result::Result<(), DrawError<B>>;
 type DrawError<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
 
 fn failed<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> CliError + '_ {
@@ -74,45 +78,65 @@ fn picture<B: DrawingBackend>(
     root.fill(&WHITE)?;
     let mut chart: Chart<'_, B> = ChartBuilder::on(root)
         .margin(20)
-        .margin_top(40)
+        .margin_top(64)
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(x.0..x.1, y.0..y.1)?;
-    let mut ticks = Vec::new();
+    let mut texts = names();
     for value in tick_values(x) {
         chart.draw_series(LineSeries::new([(value, y.0), (value, y.1)], GRID))?;
-        ticks.push(Tick::below(value, chart.backend_coord(&(value, y.0))));
+        texts.push(Label::below(value, chart.backend_coord(&(value, y.0))));
     }
     for value in tick_values(y) {
         chart.draw_series(LineSeries::new([(x.0, value), (x.1, value)], GRID))?;
-        ticks.push(Tick::left(value, chart.backend_coord(&(x.0, value))));
+        texts.push(Label::left(value, chart.backend_coord(&(x.0, value))));
     }
     chart.draw_series(LineSeries::new([(x.0, y.1), (x.0, y.0), (x.1, y.0)], INK))?;
     chart.draw_series(LineSeries::new(curves.train.iter().copied(), TRAIN.stroke_width(1)))?;
     chart.draw_series(LineSeries::new(curves.validation.iter().copied(), VALIDATION.stroke_width(2)))?;
     let dots = curves.validation.iter().map(|&p| Circle::new(p, 3, VALIDATION.filled()));
     chart.draw_series(dots)?;
-    labels(root, &ticks)?;
+    for (x, color, width) in [(LEGEND.0, TRAIN, 1), (LEGEND.1, VALIDATION, 2)] {
+        let y = LEGEND_TOP + 5;
+        root.draw(&PathElement::new([(x - 32, y), (x - 8, y)], color.stroke_width(width)))?;
+    }
+    labels(root, &texts)?;
     root.present()
 }
 
-/// A number beside an axis.
-#[derive(Debug, PartialEq)]
-struct Tick {
+/// A text in the picture.
+struct Label {
     text: String,
-    /// Where it is centred (below the x axis) or ends (left of the y axis).
+    /// Upper left corner, middle of the upper edge or upper right corner.
     at: (i32, i32),
-    centred: bool,
+    anchor: HPos,
+    color: RGBColor,
 }
 
-impl Tick {
+impl Label {
+    fn new(text: &str, at: (i32, i32), anchor: HPos, color: RGBColor) -> Self {
+        Self { text: text.to_owned(), at, anchor, color }
+    }
+
     fn below(value: f64, (x, y): (i32, i32)) -> Self {
-        Self { text: number(value), at: (x, y + 8), centred: true }
+        Self::new(&number(value), (x, y + 8), HPos::Center, INK)
     }
 
     fn left(value: f64, (x, y): (i32, i32)) -> Self {
-        Self { text: number(value), at: (x - 8, y - 6), centred: false }
+        Self::new(&number(value), (x - 8, y - 6), HPos::Right, INK)
     }
+}
+
+/// Title, names of the axes and of the curves.
+fn names() -> Vec<Label> {
+    let (width, height) = (SIZE.0 as i32, SIZE.1 as i32);
+    vec![
+        Label::new("training and validation loss", (width / 2, 12), HPos::Center, INK),
+        Label::new("step", (width / 2, height - 22), HPos::Center, INK),
+        Label::new("loss, nats per token", (20, LEGEND_TOP), HPos::Left, INK),
+        Label::new("training", (LEGEND.0, LEGEND_TOP), HPos::Left, TRAIN),
+        Label::new("validation", (LEGEND.1, LEGEND_TOP), HPos::Left, VALIDATION),
+    ]
 }
 
 fn number(value: f64) -> String {
@@ -132,23 +156,18 @@ fn tick_values((lo, hi): (f64, f64)) -> Vec<f64> {
 
 fn svg_labels<B: DrawingBackend>(
     root: &DrawingArea<B, Shift>,
-    ticks: &[Tick],
+    labels: &[Label],
 ) -> std::result::Result<(), DrawError<B>> {
-    use plotters::style::text_anchor::{HPos, Pos, VPos};
-    let style = |color: &RGBColor, h| ("sans-serif", 14).into_font().color(color).pos(Pos::new(h, VPos::Top));
-    for tick in ticks {
-        let h = if tick.centred { HPos::Center } else { HPos::Right };
-        root.draw(&Text::new(tick.text.clone(), tick.at, style(&INK, h)))?;
+    for label in labels {
+        let place = Pos::new(label.anchor, VPos::Top);
+        let style = ("sans-serif", 14).into_font().color(&label.color).pos(place);
+        root.draw(&Text::new(label.text.clone(), label.at, style))?;
     }
-    let (width, height) = (SIZE.0 as i32, SIZE.1 as i32);
-    root.draw(&Text::new("step", (width / 2, height - 22), style(&INK, HPos::Center)))?;
-    root.draw(&Text::new("loss, nats per token", (20, 12), style(&INK, HPos::Left)))?;
-    root.draw(&Text::new("training", (width - 220, 12), style(&TRAIN, HPos::Left)))?;
-    root.draw(&Text::new("validation", (width - 120, 12), style(&VALIDATION, HPos::Left)))
+    Ok(())
 }
 
-/// Digits, three columns by five rows, one octal digit a row.
-const GLYPHS: [(char, u16); 12] = [
+/// Digits and the capitals of the labels, three columns by five rows, one octal digit a row.
+const GLYPHS: [(char, u16); 28] = [
     ('0', 0o75557),
     ('1', 0o26227),
     ('2', 0o71747),
@@ -161,34 +180,60 @@ const GLYPHS: [(char, u16); 12] = [
     ('9', 0o75717),
     ('.', 0o00002),
     ('-', 0o00700),
+    (',', 0o00024),
+    ('A', 0o25755),
+    ('D', 0o65556),
+    ('E', 0o74647),
+    ('G', 0o34553),
+    ('I', 0o72227),
+    ('K', 0o55655),
+    ('L', 0o44447),
+    ('N', 0o65555),
+    ('O', 0o25552),
+    ('P', 0o65644),
+    ('R', 0o65655),
+    ('S', 0o34216),
+    ('T', 0o72222),
+    ('V', 0o55552),
+    (' ', 0),
 ];
 /// Pixels of a glyph's dot.
 const DOT: i32 = 2;
 
 fn bitmap_labels<B: DrawingBackend>(
     root: &DrawingArea<B, Shift>,
-    ticks: &[Tick],
+    labels: &[Label],
 ) -> std::result::Result<(), DrawError<B>> {
-    for tick in ticks {
-        let width = tick.text.chars().count() as i32 * 4 * DOT;
-        let left = tick.at.0 - if tick.centred { width / 2 } else { width };
-        for (i, c) in tick.text.chars().enumerate() {
-            glyph(root, c, (left + i as i32 * 4 * DOT, tick.at.1))?;
+    for label in labels {
+        let width = label.text.chars().count() as i32 * 4 * DOT;
+        let left = match label.anchor {
+            HPos::Left => label.at.0,
+            HPos::Center => label.at.0 - width / 2,
+            HPos::Right => label.at.0 - width,
+        };
+        for (i, c) in label.text.chars().enumerate() {
+            glyph(root, c, (left + i as i32 * 4 * DOT, label.at.1), label.color)?;
         }
     }
     Ok(())
+}
+
+/// The dots of a character; a letter is drawn as its capital.
+fn bits(c: char) -> Option<u16> {
+    GLYPHS.iter().find(|g| g.0 == c.to_ascii_uppercase()).map(|g| g.1)
 }
 
 fn glyph<B: DrawingBackend>(
     root: &DrawingArea<B, Shift>,
     c: char,
     (left, top): (i32, i32),
+    color: RGBColor,
 ) -> std::result::Result<(), DrawError<B>> {
-    let bits = GLYPHS.iter().find(|g| g.0 == c).map_or(0, |g| g.1);
+    let bits = bits(c).unwrap_or_default();
     for (row, column) in (0..5).flat_map(|r| (0..3).map(move |c| (r, c))) {
         if bits >> (3 * (4 - row) + 2 - column) & 1 == 1 {
             let (x, y) = (left + column * DOT, top + row * DOT);
-            root.draw(&Rectangle::new([(x, y), (x + DOT, y + DOT)], INK.filled()))?;
+            root.draw(&Rectangle::new([(x, y), (x + DOT, y + DOT)], color.filled()))?;
         }
     }
     Ok(())
@@ -209,13 +254,20 @@ mod tests {
             (1..50).map(|i| record(i, Some(5.0 / i as f64), (i % 10 == 0).then_some(1.0))).collect();
         draw(&records, folder.path()).unwrap();
         let svg = std::fs::read_to_string(folder.path().join("loss.svg")).unwrap();
-        for text in ["validation", "training", "step", "<polyline", "<circle"] {
+        for text in ["validation", "training", "loss, nats per token", "step", "<polyline", "<circle"] {
             assert!(svg.contains(text), "{text}");
         }
         let png = std::fs::read(folder.path().join("loss.png")).unwrap();
         assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
         // Width and height stand in the header.
         assert_eq!(png[16..24], [0, 0, 0x03, 0xc0, 0, 0, 0x02, 0x1c]);
+    }
+
+    #[test]
+    fn every_character_of_a_label_can_be_drawn() {
+        for c in names().iter().flat_map(|l| l.text.chars()) {
+            assert!(bits(c).is_some(), "{c}");
+        }
     }
 
     #[test]

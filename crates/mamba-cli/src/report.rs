@@ -100,6 +100,18 @@ pub fn thousands(n: u64) -> String {
     out
 }
 
+/// A number with its noun: 1 layer, 2 layers.
+pub fn count(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
+
+/// Text for a terminal: control characters, which could do anything to it, are escaped.
+pub fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().map(|c| if harmless(c) { c.to_string() } else { c.escape_default().to_string() }).collect()
+}
+
 /// Prints to stdout; a reader that has gone away is no error.
 pub fn print_line(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
@@ -117,6 +129,12 @@ mod tests {
         );
         assert_eq!(clock(Duration::from_secs(75)), "1:15");
         assert_eq!(clock(Duration::from_secs(3 * 3600 + 5)), "3:00:05");
+    }
+
+    #[test]
+    fn nouns_are_counted_and_control_characters_escaped() {
+        assert_eq!((count(1, "layer"), count(2000, "step")), ("1 layer".into(), "2,000 steps".into()));
+        assert_eq!(printable(b"a\tb\n\x1b[31m\0\xff"), "a\tb\n\\u{1b}[31m\\u{0}\u{fffd}");
     }
 
     #[test]

@@ -69,14 +69,17 @@ pub struct Record {
 }
 
 /// What came out of a run; `summary.json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Steps done.
     pub steps: u64,
     /// Tokens seen.
     pub tokens: u64,
-    /// Validation loss at the end, nats a token.
-    pub val_loss: f64,
+    /// Tokens that the model was measured on at the end, more than during the training.
+    #[serde(default)]
+    pub val_tokens: u64,
+    /// Validation loss at the end, nats a token; `None` where it is not finite.
+    pub val_loss: Option<f64>,
     /// The same in bits per byte.
     pub val_bpb: Option<f64>,
     /// Entropy of single tokens of the validation text, bits per byte.
@@ -113,6 +116,9 @@ impl RunFolder {
 
     /// The folder of a run that exists, and its config.
     pub fn open(root: &Path) -> Result<(Self, RunConfig)> {
+        if !is_run(root) {
+            return Err(CliError::NoRun { path: root.to_owned() });
+        }
         let config = read_config(root)?;
         Ok((Self::lock(root.to_owned())?, config))
     }
@@ -193,6 +199,20 @@ pub fn last_state(root: &Path) -> PathBuf {
     root.join("checkpoints/last.state")
 }
 
+/// The run folder that a path is, or lies in.
+pub fn around(path: &Path) -> Option<&Path> {
+    path.ancestors().take(3).find(|folder| is_run(folder))
+}
+
+/// Why a run folder has no weights.
+pub fn no_checkpoint(root: &Path) -> CliError {
+    let path = root.to_owned();
+    match RunFolder::lock(path.clone()) {
+        Err(CliError::Busy { path }) => CliError::NotYet { path },
+        _ => CliError::NoCheckpoint { path },
+    }
+}
+
 /// Whether a path looks like a run folder of ours.
 pub fn is_run(root: &Path) -> bool {
     root.join("config.json").is_file() && root.join("checkpoints").is_dir()
@@ -247,7 +267,8 @@ impl Metrics {
 fn make_new(path: &Path) -> Result<()> {
     match std::fs::create_dir(path) {
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-            Err(CliError::Exists { path: path.to_owned() })
+            let path = path.to_owned();
+            Err(if is_run(&path) { CliError::RunExists { path } } else { CliError::Exists { path } })
         }
         result => result.map_err(io(path, "create")),
     }
@@ -263,7 +284,7 @@ fn next_free(parent: &Path) -> Result<PathBuf> {
     for n in 1u32.. {
         let path = parent.join(n.to_string());
         match make_new(&path) {
-            Err(CliError::Exists { .. }) => {}
+            Err(CliError::Exists { .. } | CliError::RunExists { .. }) => {}
             result => return result.map(|()| path),
         }
     }
@@ -281,6 +302,20 @@ fn line(path: &Path, record: &Record) -> Result<String> {
 
 fn json_error(path: &Path, field: &'static str, error: &serde_json::Error) -> CliError {
     CliError::RunFile { path: path.to_owned(), field, problem: format!("cannot be written: {error}") }
+}
+
+/// What came out of a run, where it has come to its end.
+pub fn read_summary(root: &Path) -> Result<Option<Summary>> {
+    let path = root.join("summary.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&path).map_err(io(&path, "read"))?;
+    serde_json::from_str(&text).map(Some).map_err(|e| CliError::RunFile {
+        path,
+        field: "summary",
+        problem: format!("is not that of a run: {e}"),
+    })
 }
 
 /// All lines of a metrics file; a last line that a killed process left unfinished is dropped.

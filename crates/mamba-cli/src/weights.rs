@@ -51,9 +51,19 @@ pub fn detect(path: &Path) -> Result<Source> {
 /// Loads a model's weights.
 pub fn load(path: &Path) -> Result<MambaWeights> {
     match detect(path)? {
-        Source::Run(root) => Ok(files::load_weights(&run_folder::weights(&root))?),
+        Source::Run(root) => load_run(&root),
         Source::State(file) => Ok(TrainingState::read(&file)?.weights),
         Source::Native(path) | Source::Pretrained(path) => Ok(files::load_pretrained(&path)?),
+    }
+}
+
+/// Newest weights of a run. A process that was killed at its first save may have left them in the state only.
+fn load_run(root: &Path) -> Result<MambaWeights> {
+    let (weights, state) = (run_folder::weights(root), run_folder::last_state(root));
+    match (weights.exists(), state.exists()) {
+        (true, _) => Ok(files::load_weights(&weights)?),
+        (false, true) => Ok(TrainingState::read(&state)?.weights),
+        (false, false) => Err(run_folder::no_checkpoint(root)),
     }
 }
 

@@ -12,7 +12,7 @@ fn main() -> Result<(), mamba_data::DataError> {
         println!("unigram entropy of the validation part: {bits:.3} bits a byte");
     }
     for skipped in corpus.skipped().iter().take(10) {
-        println!("left out: {} {}", skipped.path.display(), skipped.reason);
+        println!("left out: {}, {}", skipped.path.display(), skipped.reason);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! All tokens of some data, cut into a training and a validation part.
 
 use crate::error::{DataError, Result, setting};
-use crate::text::{SEPARATOR, Skipped, read_documents};
+use crate::text::{SEPARATOR, Skipped, read_documents, why_no_text};
 use crate::token_file::{TokenFile, Width};
 use crate::tokenizer::Tokenizer;
 use std::ops::Range;
@@ -54,6 +54,8 @@ pub struct Corpus {
     vocab_size: usize,
     /// Bytes of text that the tokens stand for; 0 where that is not known.
     bytes: u64,
+    /// Files that were read.
+    files: usize,
     skipped: Vec<Skipped>,
     train: Vec<Range<usize>>,
     validation: Vec<Range<usize>>,
@@ -74,12 +76,11 @@ impl Corpus {
             Self::of_text(path, &options.tokenizer)?
         };
         if corpus.is_empty() {
-            return Err(DataError::TooShort {
-                path: path.to_owned(),
-                tokens: 0,
-                needed: 2,
-                why: "there is no text",
-            });
+            let problem = match (corpus.files, path.is_dir()) {
+                (0, true) => why_no_text(&corpus.skipped),
+                _ => "there are no tokens in it".to_owned(),
+            };
+            return Err(DataError::NoText { path: path.to_owned(), problem });
         }
         (corpus.train, corpus.validation) = split(corpus.len(), options.validation);
         Ok(corpus)
@@ -88,7 +89,7 @@ impl Corpus {
     fn of_file(path: &Path, width: Width) -> Result<Self> {
         let file = TokenFile::open(path, width)?;
         let vocab_size = file.vocab_size();
-        Ok(Self::new(path, Tokens::File(file), None, vocab_size, 0, Vec::new()))
+        Ok(Self::new(path, Tokens::File(file), None, vocab_size))
     }
 
     fn of_text(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
@@ -113,19 +114,14 @@ impl Corpus {
                 Tokens::Ids(all)
             }
         };
-        Ok(Self::new(path, tokens, separator, tokenizer.vocab_size(), bytes, documents.skipped))
+        let (files, skipped) = (documents.texts.len(), documents.skipped);
+        Ok(Self { bytes, files, skipped, ..Self::new(path, tokens, separator, tokenizer.vocab_size()) })
     }
 
-    fn new(
-        path: &Path,
-        tokens: Tokens,
-        separator: Option<u32>,
-        vocab_size: usize,
-        bytes: u64,
-        skipped: Vec<Skipped>,
-    ) -> Self {
-        let (path, train, validation) = (path.to_owned(), Vec::new(), Vec::new());
-        Self { path, tokens, separator, vocab_size, bytes, skipped, train, validation }
+    /// A corpus of one file that no text was read from.
+    fn new(path: &Path, tokens: Tokens, separator: Option<u32>, vocab_size: usize) -> Self {
+        let (path, skipped, train, validation) = (path.to_owned(), Vec::new(), Vec::new(), Vec::new());
+        Self { path, tokens, separator, vocab_size, bytes: 0, files: 1, skipped, train, validation }
     }
 
     /// The file or folder.
@@ -157,7 +153,12 @@ impl Corpus {
         self.separator
     }
 
-    /// Files that were left out.
+    /// Number of files that were read.
+    pub fn files(&self) -> usize {
+        self.files
+    }
+
+    /// Files that were left out because they are no text; hidden and ignored ones are not among them.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }

@@ -25,7 +25,21 @@ pub enum DataError {
         /// What is wrong and what would be right.
         problem: String,
     },
-    /// Nothing to learn from.
+    /// Nothing to read.
+    #[error("{}: {problem}", path.display())]
+    NoText {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is there instead.
+        problem: String,
+    },
+    /// A file of 32-bit ids that was opened as one of 16-bit ids.
+    #[error("{}: every second of its 16-bit ids is 0; it looks like a file of 32-bit ids", path.display())]
+    Wide {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Too little to learn from.
     #[error("{}: {tokens} tokens, at least {needed} are needed ({why})", path.display())]
     TooShort {
         /// The data.

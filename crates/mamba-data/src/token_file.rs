@@ -11,6 +11,10 @@ const HEADER: usize = 1024;
 /// (magic, version, bytes of a token) of llm.c's formats.
 const FORMATS: [(u32, u32, usize); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
 
+/// Ids that are looked at to tell the width, at most and at least.
+const LOOKED_AT: usize = 8192;
+const FEWEST: usize = 32;
+
 /// Width of the ids in a file without header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Width {
@@ -35,7 +39,8 @@ impl TokenFile {
     /// Maps a file; `width` counts where it has no header.
     ///
     /// # Errors
-    /// [`DataError::Io`], [`DataError::File`] naming the field of the header.
+    /// [`DataError::Io`], [`DataError::File`] naming the field of the header, [`DataError::Wide`] where the 16-bit ids look
+    /// like 32-bit ones.
     pub fn open(path: &Path, width: Width) -> Result<Self> {
         let map = map(path)?;
         let bad = |field, problem: String| DataError::File { path: path.to_owned(), field, problem };
@@ -50,7 +55,11 @@ impl TokenFile {
                 ));
             }
             let len = map.len() / bytes;
-            return Ok(Self { path: path.to_owned(), map, start: 0, width: bytes, len });
+            let file = Self { path: path.to_owned(), map, start: 0, width: bytes, len };
+            if width == Width::U16 && file.looks_wide() {
+                return Err(DataError::Wide { path: file.path });
+            }
+            return Ok(file);
         };
         if map.len() < HEADER {
             return Err(bad("header", format!("is cut off: the file has {} bytes", map.len())));
@@ -69,6 +78,14 @@ impl TokenFile {
             ));
         }
         Ok(Self { path: path.to_owned(), map, start: HEADER, width: bytes, len })
+    }
+
+    /// Whether the upper halves of 32-bit ids seem to be among these: every second one of many is 0, the others are
+    /// not.
+    fn looks_wide(&self) -> bool {
+        let first = self.len.min(LOOKED_AT);
+        let all_zero = |begin: usize| (begin..first).step_by(2).all(|i| self.get(i) == Some(0));
+        first >= FEWEST && self.len.is_multiple_of(2) && all_zero(1) && !all_zero(0)
     }
 
     /// Number of tokens.

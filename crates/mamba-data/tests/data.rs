@@ -113,10 +113,49 @@ fn ignored_hidden_and_binary_files_are_left_out() {
     write("binary", b"x\0y");
     write("latin1.txt", b"caf\xe9");
     write("empty.txt", b"");
+    write(".ignore", b"dull.txt\n");
+    write("dull.txt", b"dull");
+    // Only what lies inside the folder decides.
+    write(".git/info/exclude", b"a.txt\n");
     let corpus = Corpus::open(folder.path(), &CorpusOptions::default()).unwrap();
     let text: Vec<u8> = corpus.read(0..100).iter().map(|&t| t as u8).collect();
     assert_eq!(text, b"one\0two\0three\0");
-    assert_eq!(corpus.skipped().len(), 3, "{:?}", corpus.skipped());
+    assert_eq!((corpus.files(), corpus.skipped().len()), (3, 3), "{:?}", corpus.skipped());
+    write(".gitignore", b"b.txt\n");
+    let inner = Corpus::open(&folder.path().join("sub"), &CorpusOptions::default()).unwrap();
+    write(".gitignore", b"a.txt\n");
+    let same = Corpus::open(&folder.path().join("sub"), &CorpusOptions::default()).unwrap();
+    assert_eq!((inner.len(), same.len()), (6, 6));
+}
+
+#[test]
+fn where_there_is_no_text_the_reason_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let error = |path: &Path| Corpus::open(path, &CorpusOptions::default()).unwrap_err().to_string();
+    assert!(error(folder.path()).contains("no text in this folder; left out: no file;"));
+    for (name, bytes) in [("a", &b""[..]), ("b", b""), ("c", b"\xff"), (".hidden", b"text")] {
+        fs::write(path(name), bytes).unwrap();
+    }
+    let all = error(folder.path());
+    assert!(all.contains("left out: 2 files (empty), 1 file (no UTF-8 text);"), "{all}");
+    assert!(error(&path("a")).ends_with("a: the file is empty"));
+    assert!(error(&path("c")).ends_with("c: the file is no UTF-8 text"));
+}
+
+#[test]
+fn wide_ids_are_not_taken_for_narrow_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.bin");
+    let wide: Vec<u8> = (0..100u32).flat_map(|i| (i * 7).to_le_bytes()).collect();
+    fs::write(&path, &wide).unwrap();
+    assert!(TokenFile::open(&path, Width::U16).unwrap_err().to_string().contains("32-bit"));
+    assert_eq!(TokenFile::open(&path, Width::U32).unwrap().get(99), Some(693));
+    // A file of zeros, and one id that breaks the pattern.
+    fs::write(&path, [0u8; 400]).unwrap();
+    assert!(TokenFile::open(&path, Width::U16).is_ok());
+    fs::write(&path, [&wide[..], &[1, 0, 1, 0]].concat()).unwrap();
+    assert!(TokenFile::open(&path, Width::U16).is_ok());
 }
 
 #[test]

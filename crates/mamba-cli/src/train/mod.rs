@@ -8,8 +8,8 @@ use crate::args::{MachineArgs, ModelArgs, TrainArgs};
 use crate::data::{Corpus, DataSpec};
 use crate::error::{CliError, Result, at_least_one};
 use crate::memory;
-use crate::report::{print_line, thousands};
-use crate::run_folder::{RunConfig, RunFolder};
+use crate::report::{count, print_line, thousands};
+use crate::run_folder::{RunConfig, RunFolder, is_run};
 use crate::weights;
 use mamba_model::{LmHeadConfig, MambaConfig, MambaWeights, ModelConfig};
 use mamba_trainer::{Device, LmTrainer, TrainingState};
@@ -42,7 +42,8 @@ fn begin(data: &Path, args: &TrainArgs) -> Result<()> {
     let settings = TrainSettings::from_args(args)?;
     let spec = data_spec(data, args)?;
     if let Some(out) = args.out.as_deref().filter(|out| out.exists()) {
-        return Err(CliError::Exists { path: out.to_owned() });
+        let path = out.to_owned();
+        return Err(if is_run(out) { CliError::RunExists { path } } else { CliError::Exists { path } });
     }
     let weights = first_weights(&args.model, &settings, &spec, args.machine.device)?;
     let corpus = Corpus::open(&spec)?;
@@ -50,11 +51,11 @@ fn begin(data: &Path, args: &TrainArgs) -> Result<()> {
         Some(weights) => (weights, false),
         None => {
             let model = model_config(&args.model, corpus.vocab_size())?;
-            memory::check(&model, settings.batch, settings.seq_len, settings.recompute, args.machine.device)?;
+            check_memory(&model, &settings, args.machine.device)?;
             (MambaWeights::init(&model, settings.seed)?, true)
         }
     };
-    check_vocabulary(&corpus, weights.config())?;
+    corpus.check_vocabulary(weights.config())?;
     let trainer = build(weights, &settings, &args.machine)?;
     let model = trainer.ctx().model.clone();
     let config = RunConfig::new(model, spec, corpus.fingerprint(), settings);
@@ -76,23 +77,13 @@ fn resume(root: &Path, args: &TrainArgs) -> Result<()> {
     if let Some(data) = &args.data {
         config.data.path = absolute(data)?;
     }
-    let saved = TrainingState::read(&folder.last_state())?;
-    let state = RunState::decode(&saved.user, &folder.last_state())?;
+    let (saved, state) = read_state(&folder)?;
     if state.step >= config.train.steps {
-        print_line(&format!("{}: all {} steps are done", root.display(), config.train.steps));
+        let done = count(config.train.steps, "step");
+        print_line(&format!("{}: nothing is left to do after {done}", root.display()));
         return Ok(());
     }
-    let corpus = Corpus::open(&config.data)?;
-    let found = corpus.fingerprint();
-    if found != config.fingerprint {
-        return Err(CliError::DataChanged {
-            path: config.data.path,
-            expected: config.fingerprint.crc32,
-            expected_tokens: config.fingerprint.tokens,
-            found: found.crc32,
-            found_tokens: found.tokens,
-        });
-    }
+    let corpus = same_data(&config)?;
     let mut trainer = build(saved.weights.clone(), &config.train, &args.machine)?;
     trainer.load_training_state(&saved)?;
     let mut batches = session::train_batches(&corpus, &config)?;
@@ -102,6 +93,36 @@ fn resume(root: &Path, args: &TrainArgs) -> Result<()> {
     let stop = Stop::watch()?;
     Session::new(trainer, &corpus, &mut batches, validation, folder, config, state)?
         .run(args.reports.stop_after, &stop)
+}
+
+/// The state that a run was saved in.
+fn read_state(folder: &RunFolder) -> Result<(TrainingState, RunState)> {
+    let (path, run) = (folder.last_state(), folder.root().to_owned());
+    if !path.exists() {
+        return Err(CliError::NoCheckpoint { path: run });
+    }
+    let read = || -> Result<_> {
+        let saved = TrainingState::read(&path)?;
+        let state = RunState::decode(&saved.user, &path)?;
+        Ok((saved, state))
+    };
+    read().map_err(|source| CliError::Damaged { run, source: Box::new(source) })
+}
+
+/// The data of a run, where it is what it was when the run began.
+fn same_data(config: &RunConfig) -> Result<Corpus> {
+    let corpus = Corpus::open(&config.data)?;
+    let (expected, found) = (config.fingerprint, corpus.fingerprint());
+    match found == expected {
+        true => Ok(corpus),
+        false => Err(CliError::DataChanged {
+            path: config.data.path.clone(),
+            expected: expected.crc32,
+            expected_tokens: expected.tokens,
+            found: found.crc32,
+            found_tokens: found.tokens,
+        }),
+    }
 }
 
 /// Weights of `--init-from`. Without it the sizes are checked now, before the data is read.
@@ -116,7 +137,7 @@ fn first_weights(
         Some(path) => Ok(Some(weights::load_lm(path, "train")?)),
         None => {
             let model = model_config(args, 256)?;
-            memory::check(&model, settings.batch, settings.seq_len, settings.recompute, device)?;
+            check_memory(&model, settings, device)?;
             Ok(None)
         }
     }
@@ -131,7 +152,7 @@ fn model_config(args: &ModelArgs, vocab_size: usize) -> Result<ModelConfig> {
     };
     let head = LmHeadConfig { tied: !args.untied, ..LmHeadConfig::new(vocab_size) };
     let config = ModelConfig::language_model(backbone, head);
-    config.validate().map_err(CliError::Sizes)?;
+    config.validate().map_err(CliError::of_sizes)?;
     Ok(config)
 }
 
@@ -150,16 +171,12 @@ fn absolute(path: &Path) -> Result<std::path::PathBuf> {
     path.canonicalize().map_err(crate::error::io(path, "open"))
 }
 
-fn check_vocabulary(corpus: &Corpus, model: &ModelConfig) -> Result<()> {
-    let (data, model) = (corpus.vocab_size(), model.lm.as_ref().map_or(0, |lm| lm.vocab_size));
-    match data <= model {
-        true => Ok(()),
-        false => Err(CliError::Vocabulary { data, model }),
-    }
+fn check_memory(model: &ModelConfig, settings: &TrainSettings, device: Device) -> Result<()> {
+    memory::check(model, settings.batch, settings.seq_len, Some(settings.recompute), device)
 }
 
 fn build(weights: MambaWeights, settings: &TrainSettings, machine: &MachineArgs) -> Result<LmTrainer> {
-    memory::check(weights.config(), settings.batch, settings.seq_len, settings.recompute, machine.device)?;
+    check_memory(weights.config(), settings, machine.device)?;
     let adamw = &settings.adamw;
     let mut builder = LmTrainer::builder(weights, settings.batch, settings.seq_len)
         .device(machine.device)
@@ -182,22 +199,21 @@ fn headline(trainer: &LmTrainer, corpus: &Corpus, config: &RunConfig, folder: &R
     let ctx = trainer.ctx();
     let (b, train) = (&ctx.model.backbone, &config.train);
     let (train_tokens, val_tokens) = corpus.sizes();
-    let parameters = thousands(ctx.table.param_count() as u64);
+    let parameters = count(ctx.table.param_count() as u64, "parameter");
+    let layers = count(b.n_layers as u64, "layer");
     let origin = if fresh { "random weights" } else { "given weights" };
+    print_line(&format!("model    {parameters}: d_model {}, {layers}, {origin}", b.d_model));
+    let files = corpus.files().map_or(String::new(), |files| format!("; {files}"));
     print_line(&format!(
-        "model    {parameters} parameters: d_model {}, {} layers, {origin}",
-        b.d_model, b.n_layers
-    ));
-    print_line(&format!(
-        "data     {}: {} training and {} validation tokens",
+        "data     {}: {} training and {} validation tokens{files}",
         config.data.path.display(),
         thousands(train_tokens),
         thousands(val_tokens)
     ));
     print_line(&format!(
-        "training {} steps of {} tokens on {} in {}",
-        thousands(train.steps),
-        thousands(train.tokens_per_step()),
+        "training {} of {} on {} in {}",
+        count(train.steps, "step"),
+        count(train.tokens_per_step(), "token"),
         ctx.device,
         ctx.dtype
     ));

@@ -6,13 +6,16 @@ use crate::data::{Batch, Corpus, Position, TrainBatches};
 use crate::error::{CliError, Result};
 use crate::generate;
 use crate::plot;
-use crate::report::{Progress, print_line};
+use crate::report::{Progress, print_line, printable, thousands};
 use crate::run_folder::{Metrics, Record, RunConfig, RunFolder, Summary};
 use crate::sampling::{Sampler, Sampling};
 use crate::tensorboard::EventWriter;
 use crate::weights;
-use mamba_trainer::{Decoder, Device, LmStepMetrics, LmTrainer, LossSums, Verdict};
+use mamba_model::ModelError;
+use mamba_optim::OptimError;
+use mamba_trainer::{Decoder, Device, LmStepMetrics, LmTrainer, LossSums, TrainerError, Verdict};
 use serde::{Deserialize, Serialize};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,6 +23,9 @@ use std::time::{Duration, Instant};
 const FINAL_FACTOR: usize = 8;
 /// Tokens of the validation text that begin the sample.
 const PROMPT_TOKENS: usize = 32;
+
+/// Stands between prompt and sample.
+const PROMPT_END: &str = "⟫";
 
 /// What a run knows beside the trainer's own state; the user section of the state file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,13 +88,13 @@ impl Validation {
     }
 }
 
-/// Mean loss over batches, in nats a token.
-fn mean_loss(trainer: &mut LmTrainer, batches: &[Batch]) -> Result<f64> {
+/// Losses over batches, in nats.
+fn measure(trainer: &mut LmTrainer, batches: &[Batch]) -> Result<LossSums> {
     let mut sums = LossSums::default();
     for batch in batches {
         sums.add(&trainer.evaluate(&batch.view())?);
     }
-    Ok(sums.mean())
+    Ok(sums)
 }
 
 /// A training under way.
@@ -104,6 +110,8 @@ pub struct Session<'a> {
     events: EventWriter,
     progress: Progress,
     speed: Speed,
+    /// The first of the last steps in a row whose gradient was not finite.
+    not_finite_since: Option<u64>,
 }
 
 impl<'a> Session<'a> {
@@ -133,6 +141,7 @@ impl<'a> Session<'a> {
             events,
             progress,
             speed,
+            not_finite_since: None,
         })
     }
 
@@ -141,11 +150,29 @@ impl<'a> Session<'a> {
         let mut left = stop_after.unwrap_or(u64::MAX);
         let result = self.train(&mut left, stop);
         self.progress.finish();
-        result?;
-        match self.state.step == self.config.train.steps {
+        let end = result.and_then(|()| match self.state.step == self.config.train.steps {
             true => self.conclude(),
             false => self.pause(),
-        }
+        });
+        end.map_err(|error| self.explain(error))
+    }
+
+    /// What is not finite in a training has diverged: such a state is not saved, and too many such steps end it.
+    fn explain(&self, error: CliError) -> CliError {
+        let problem = match &error {
+            CliError::Model(ModelError::NonFinite { .. })
+            | CliError::Trainer(
+                TrainerError::Model(ModelError::NonFinite { .. })
+                | TrainerError::Optim(OptimError::State { .. }),
+            ) => error.one_line(),
+            CliError::Trainer(TrainerError::Optim(OptimError::TooManySkips { consecutive, .. }))
+                if self.not_finite_since.is_some() =>
+            {
+                format!("{consecutive} gradients in a row are not finite")
+            }
+            _ => return error,
+        };
+        CliError::Diverged { step: self.not_finite_since.unwrap_or(self.state.step), problem }
     }
 
     fn train(&mut self, left: &mut u64, stop: &Stop) -> Result<()> {
@@ -212,7 +239,12 @@ impl<'a> Session<'a> {
     }
 
     /// Tells of a skipped step.
-    fn note(&self, metrics: &LmStepMetrics) {
+    fn note(&mut self, metrics: &LmStepMetrics) {
+        self.not_finite_since = match metrics.verdict {
+            Some(Verdict::NonFiniteSkipped) => self.not_finite_since.or(Some(self.state.step)),
+            None => self.not_finite_since,
+            Some(_) => None,
+        };
         let why = match metrics.verdict {
             Some(Verdict::SpikeSkipped) => "above --skip-above",
             Some(Verdict::OutlierSkipped) => "an outlier by --skip-z-score",
@@ -249,11 +281,13 @@ impl<'a> Session<'a> {
     }
 
     fn validate(&mut self, record: &mut Record) -> Result<()> {
-        let loss = mean_loss(&mut self.trainer, &self.validation.usual)?;
+        let sums = measure(&mut self.trainer, &self.validation.usual)?;
+        let (loss, tokens) = (sums.mean(), thousands(sums.tokens));
         record.val_loss = Some(loss);
         record.val_bpb = self.validation.bits_per_byte(loss);
         let bits = record.val_bpb.map_or(String::new(), |b| format!(", {b:.4} bits per byte"));
-        self.progress.line(&format!("step {}  validation loss {loss:.4}{bits}", record.step));
+        self.progress
+            .line(&format!("step {}  validation loss {loss:.4}{bits} ({tokens} tokens)", record.step));
         // A NaN is no improvement.
         if self.state.best.is_none_or(|best| loss < best) && loss.is_finite() {
             self.state.best = Some(loss);
@@ -293,7 +327,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn pause(mut self) -> Result<()> {
+    fn pause(&mut self) -> Result<()> {
         self.save()?;
         print_line(&format!(
             "saved at step {} of {}; go on with: mamba train --resume {}",
@@ -304,25 +338,28 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn conclude(mut self) -> Result<()> {
+    fn conclude(&mut self) -> Result<()> {
         self.save()?;
-        let val_loss = mean_loss(&mut self.trainer, &self.validation.last)?;
+        let sums = measure(&mut self.trainer, &self.validation.last)?;
+        let loss = sums.mean();
         let summary = Summary {
             steps: self.state.step,
             tokens: self.state.tokens,
-            val_loss,
-            val_bpb: self.validation.bits_per_byte(val_loss),
+            val_tokens: sums.tokens,
+            val_loss: loss.is_finite().then_some(loss),
+            val_bpb: self.validation.bits_per_byte(loss),
             unigram_bpb: self.corpus.unigram_bits_per_byte(),
         };
         self.folder.write_summary(&summary)?;
-        print_line(&format!("validation loss        {val_loss:.4} nats per token"));
+        print_line(&format!("validation (final, {} tokens)", thousands(sums.tokens)));
+        print_line(&format!("  loss             {loss:.4} nats per token"));
         if let Some(bits) = summary.val_bpb {
-            print_line(&format!("validation             {bits:.4} bits per byte"));
+            print_line(&format!("  model            {bits:.4} bits per byte"));
         }
         if let Some(bits) = summary.unigram_bpb {
-            print_line(&format!("unigram entropy of it  {bits:.4} bits per byte"));
+            print_line(&format!("  unigram entropy  {bits:.4} bits per byte"));
         }
-        print_line(&format!("run folder             {}", self.folder.root().display()));
+        print_line(&format!("run folder {}", self.folder.root().display()));
         self.sample()
     }
 
@@ -340,10 +377,21 @@ impl<'a> Session<'a> {
         let ctx = self.trainer.ctx();
         let decoder = Decoder::new(&weights, 1, ctx.device, ctx.dtype)?;
         let mut writer = generate::Generator::new(&weights, decoder, sampler);
-        print_line("sample                 (the first part is the prompt)");
         let ids = writer.run(&prompt, sample_tokens, |_| Ok(()))?;
-        let text = [prompt, ids].concat();
-        print_line(&String::from_utf8_lossy(&self.corpus.codec().decode(&text)?));
+        let codec = self.corpus.codec();
+        let begin = codec.decode(&prompt)?;
+        // A tokenizer may write the begin of a text otherwise than its middle.
+        let whole = codec.decode(&[prompt, ids.clone()].concat())?;
+        let rest = match whole.strip_prefix(&begin[..]) {
+            Some(rest) => rest.to_owned(),
+            None => codec.decode(&ids)?,
+        };
+        print_line(&format!("sample (the prompt ends at {PROMPT_END})"));
+        let text = [&begin, PROMPT_END.as_bytes(), &rest].concat();
+        print_line(&match std::io::stdout().is_terminal() {
+            true => printable(&text),
+            false => String::from_utf8_lossy(&text).into_owned(),
+        });
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{ScheduleName, TrainArgs};
 use crate::error::{CliError, Result, at_least_one};
-use mamba_optim::{AdamWConfig, DecayShape, Schedule, ScheduleKind};
+use mamba_optim::{AdamWConfig, DecayShape, OptimError, Schedule, ScheduleKind};
 use mamba_trainer::{Device, GemmMode, StepOpts, WeightDtype};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,7 @@ impl TrainSettings {
     /// The settings of the flags, checked.
     pub fn from_args(args: &TrainArgs) -> Result<Self> {
         let TrainArgs { schedule: s, optimizer: o, machine: m, reports: r, .. } = args;
+        at_least_one("--steps", s.steps)?;
         let mut step_opts = StepOpts::new();
         if o.clip != 0.0 {
             step_opts.clip_max_norm = Some(threshold("--clip", o.clip, "finite and above 0, or 0 for none")?);
@@ -67,11 +68,7 @@ impl TrainSettings {
             seq_len: s.seq_len,
             accumulate: s.accumulate,
             steps: s.steps,
-            adamw: AdamWConfig::default()
-                .with_lr(s.lr)?
-                .with_weight_decay(o.weight_decay)?
-                .with_betas(o.beta1, o.beta2)?
-                .with_eps(o.eps)?,
+            adamw: adamw(args).map_err(CliError::of_optimizer)?,
             schedule: schedule(args)?,
             step_opts,
             seed: s.seed,
@@ -140,6 +137,15 @@ fn share(flag: &'static str, value: f64) -> Result<f64> {
     }
 }
 
+fn adamw(args: &TrainArgs) -> std::result::Result<AdamWConfig, OptimError> {
+    let o = &args.optimizer;
+    AdamWConfig::default()
+        .with_lr(args.schedule.lr)?
+        .with_weight_decay(o.weight_decay)?
+        .with_betas(o.beta1, o.beta2)?
+        .with_eps(o.eps)
+}
+
 fn schedule(args: &TrainArgs) -> Result<Schedule> {
     let s = &args.schedule;
     let min_factor = share("--min-lr-factor", s.min_lr_factor)?;
@@ -170,11 +176,10 @@ fn schedule(args: &TrainArgs) -> Result<Schedule> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command};
-    use clap::Parser;
 
     fn settings(extra: &str) -> Result<TrainSettings> {
         let line = format!("mamba train --data x {extra}");
-        match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+        match Cli::read(line.split_whitespace()).unwrap().command {
             Command::Train(args) => TrainSettings::from_args(&args),
             other => panic!("{other:?}"),
         }
@@ -205,16 +210,19 @@ mod tests {
             ("--batch", "--batch 0"),
             ("--seq-len", "--seq-len 0"),
             ("--accumulate", "--accumulate 0"),
-            ("--steps", "--steps 0 --schedule constant"),
+            ("`--steps` is 0;", "--steps 0"),
             ("--log-every", "--log-every 0"),
             ("--eval-batches", "--eval-batches 0"),
             ("--batch", "--batch 4294967296 --seq-len 4294967296"),
-            ("lr", "--lr 0"),
-            ("lr", "--lr NaN"),
-            ("weight_decay", "--weight-decay=-1"),
-            ("beta1", "--beta1 1"),
-            ("eps", "--eps 0"),
-            ("--clip", "--clip=-1"),
+            ("`--lr` is 0; it must be finite and above 0", "--lr 0"),
+            ("--lr", "--lr NaN"),
+            ("`--lr` is -1;", "--lr -1"),
+            ("--lr", "--lr 1e-60"),
+            ("--weight-decay", "--weight-decay -1"),
+            ("`--beta1` is 1; it must be at least 0 and below 1", "--beta1 1"),
+            ("--beta2", "--beta2 1.5"),
+            ("--eps", "--eps 0"),
+            ("`--clip` is -3;", "--clip -3"),
             ("--clip", "--clip inf"),
             ("--skip-above", "--skip-above 0"),
             ("--skip-z-score", "--skip-z-score 0"),

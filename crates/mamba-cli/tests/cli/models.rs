@@ -49,7 +49,11 @@ fn info_tells_what_a_path_holds() {
             assert!(said.contains(text), "{text}: {said}");
         }
     }
-    assert!(place.ok("info run").contains("at step 12"));
+    let said = place.ok("info run");
+    assert!(
+        said.contains("at step 12 (at most 128 tokens)") && said.contains("at step 12 (final, "),
+        "{said}"
+    );
 }
 
 #[test]
@@ -68,13 +72,13 @@ fn every_format_leads_back_to_the_same_weights() {
         place.train(&run, extra);
         let original = place.bytes(&format!("{run}/weights.safetensors"));
         for format in ["hf", "state-spaces"] {
-            let (out, back) = (format!("{format}{i}"), format!("{format}{i}.safetensors"));
+            let (out, back) = (format!("new/{format}{i}"), format!("back/{format}{i}.safetensors"));
             place.ok(&format!("export --model {run} --format {format} --out {out}"));
             place.ok(&format!("import --from {out} --out {back}"));
             assert!(place.bytes(&back) == original, "{format} {extra}");
             assert!(place.ok(&format!("info {out}")).contains("pretrained checkpoint"));
             let error = place.fails(1, &format!("export --model {run} --format {format} --out {out}"));
-            assert!(error.contains("exists"), "{error}");
+            assert!(error.contains("exists already") && !error.contains("--resume"), "{error}");
             // Half precision loses bits, but is the same model.
             let half = format!("{format}{i}-bf16");
             place.ok(&format!("export --model {run} --format {format} --dtype bf16 --out {half}"));
@@ -88,7 +92,7 @@ fn every_format_leads_back_to_the_same_weights() {
         assert!(error.contains("native"), "{error}");
         let text =
             |model: &str| place.ok(&format!("generate --model {model} --prompt line --top-k 5 --tokens 20"));
-        assert_eq!(text(&run), text(&format!("hf{i}")));
+        assert_eq!(text(&run), text(&format!("new/hf{i}")));
         assert_eq!(text(&run), text(&native));
     }
 }
@@ -174,12 +178,16 @@ fn a_model_is_not_measured_on_too_little_or_foreign_text() {
     let place = Place::with_text();
     place.train("run", "");
     std::fs::write(place.path("short.txt"), "short").unwrap();
-    let error = place.fails(1, "eval --model run --data short.txt --seq-len 32");
-    assert!(error.contains("--seq-len"), "{error}");
+    // The run's own --seq-len.
+    let error = place.fails(1, "eval --model run --data short.txt");
+    assert!(error.contains("`--seq-len` 32") && !error.contains("--val-fraction"), "{error}");
     let foreign: Vec<u8> = (0..600u16).flat_map(|i| i.to_le_bytes()).collect();
     std::fs::write(place.path("foreign.bin"), foreign).unwrap();
-    let error = place.fails(1, "eval --model run --data foreign.bin --seq-len 32");
-    assert!(error.contains("600") && error.contains("256"), "{error}");
+    let error = place.fails(1, "eval --model run --data foreign.bin");
+    assert!(error.contains("byte by byte"), "{error}");
+    std::fs::copy(place.path("run/weights.safetensors"), place.path("alone.safetensors")).unwrap();
+    let error = place.fails(1, "eval --model alone.safetensors --data foreign.bin --seq-len 32");
+    assert!(error.contains("600") && error.contains("256") && !error.contains("tokenizer"), "{error}");
     write_tokenizer(&place);
     let line = format!("train --data foreign.bin --tokenizer tok.json --out other {}", crate::TINY);
     let error = place.fails(1, &line);

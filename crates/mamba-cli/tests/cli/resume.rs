@@ -39,7 +39,9 @@ fn interrupted_and_resumed_is_the_unbroken_run_bit_for_bit() {
                 && metrics[5]["val_bpb"].is_number()
                 && metrics[0].get("val_loss").is_none()
         );
-        assert!(place.ok(&format!("train --resume {parts}")).contains("all 12 steps are done"));
+        assert!(
+            place.ok(&format!("train --resume {parts}")).contains("nothing is left to do after 12 steps")
+        );
     }
 }
 
@@ -110,7 +112,9 @@ fn the_folder_holds_what_it_should_and_the_output_is_plain() {
     // One line a log, one a validation.
     assert_eq!(err.lines().filter(|l| l.contains("tokens/s")).count(), 6, "{err}");
     assert_eq!(err.lines().filter(|l| l.contains("validation loss")).count(), 3, "{err}");
-    for text in ["bits per byte", "unigram entropy", "sample", "8,560 parameters"] {
+    for text in
+        ["validation (final, ", "bits per byte", "unigram entropy", "sample (", "⟫", "8,560 parameters"]
+    {
         assert!(out.contains(text), "{text}: {out}");
     }
     let names: Vec<String> = std::fs::read_dir(place.path("run"))
@@ -139,8 +143,10 @@ fn the_folder_holds_what_it_should_and_the_output_is_plain() {
 #[test]
 fn runs_are_numbered_and_stay_out_of_the_next_ones_data() {
     let place = Place::with_text();
+    std::fs::write(place.path("binary"), [0; 9]).unwrap();
     for n in 1..=2 {
         let said = place.ok(&format!("train --data . {TINY} --stop-after 1"));
+        assert!(said.contains("; 1 file read, 1 file left out (-v lists them)"), "{said}");
         assert!(said.contains(&format!("runs/{n}")), "{said}");
     }
     let config = |n: u32| -> serde_json::Value {
