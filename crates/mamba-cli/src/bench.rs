@@ -1,7 +1,7 @@
 //! `mamba bench`: time of a training step.
 
 use crate::args::BenchArgs;
-use crate::error::{CliError, Result, at_least_one};
+use crate::error::{CliError, Result, at_least_one, thread_count};
 use crate::memory;
 use crate::report::{count, print_line, thousands};
 use crate::train::settings::default_dtype;
@@ -20,7 +20,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     at_least_one("--batch", args.batch)?;
     at_least_one("--seq-len", args.seq_len)?;
     at_least_one("--steps", args.steps)?;
-    args.machine.threads.map(|t| at_least_one("--threads", t)).transpose()?;
+    args.machine.threads.map(thread_count).transpose()?;
     let backbone = MambaConfig { d_state: args.d_state, ..MambaConfig::new(args.d_model, args.layers) };
     let config = ModelConfig::language_model(backbone, LmHeadConfig::new(args.vocab));
     config.validate().map_err(CliError::of_sizes)?;

@@ -342,6 +342,14 @@ pub fn at_least_one<T: PartialOrd + From<u8> + ToString>(flag: &'static str, val
     }
 }
 
+/// Checks a number of threads.
+pub fn thread_count(value: usize) -> Result<usize> {
+    match (1..=mamba_model::cpu::MAX_THREADS).contains(&value) {
+        true => Ok(value),
+        false => Err(CliError::Flag { flag: "--threads", value: value.to_string(), expected: "1 to 1,024" }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use crate::args::EvalArgs;
 use crate::data::{Codec, Corpus, DataSpec, holds_ids};
-use crate::error::{CliError, Result, at_least_one};
+use crate::error::{CliError, Result, at_least_one, thread_count};
 use crate::memory;
 use crate::report::{print_line, thousands};
 use crate::run_folder::{self, read_config};
@@ -18,7 +18,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     at_least_one("--batch", args.batch)?;
     args.seq_len.map(|n| at_least_one("--seq-len", n)).transpose()?;
     let limit = at_least_one("--max-batches", args.max_batches.unwrap_or(usize::MAX))?;
-    let threads = args.threads.map(|t| at_least_one("--threads", t)).transpose()?;
+    let threads = args.threads.map(thread_count).transpose()?;
     let model = weights::load_lm(&args.model, "eval")?;
     let run = run_folder::around(&args.model).map(|root| read_config(root).map(|config| (root, config)));
     let run = run.transpose()?;

@@ -2,7 +2,7 @@
 
 use crate::args::GenerateArgs;
 use crate::data::Codec;
-use crate::error::{CliError, Result, at_least_one};
+use crate::error::{CliError, Result, thread_count};
 use crate::report::printable;
 use crate::sampling::{Sampler, Sampling};
 use crate::train::settings::default_dtype;
@@ -54,7 +54,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let s = args.sampling;
     let sampling = Sampling::new(s.temperature, s.top_k, s.top_p)?;
     if let Some(threads) = args.threads {
-        at_least_one("--threads", threads)?;
+        thread_count(threads)?;
     }
     let model = weights::load_lm(&args.model, "generate")?;
     let vocab_size = model.config().lm.as_ref().map_or(0, |lm| lm.vocab_size);

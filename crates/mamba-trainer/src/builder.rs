@@ -7,6 +7,7 @@ use crate::metrics::StepOpts;
 use crate::session::{Device, GemmMode, TrainSessionCfg, WeightDtype};
 use crate::trainer::{ModelKind, Trainer};
 use mamba_model::MambaWeights;
+use mamba_model::cpu::MAX_THREADS;
 use mamba_optim::{AdamWConfig, LossScaler, ScalerConfig};
 use std::marker::PhantomData;
 
@@ -178,9 +179,9 @@ impl<K: ModelKind> TrainerBuilder<K> {
         let (beta1, beta2) = options.betas;
         let adamw = session.adamw()?.with_betas(beta1, beta2)?.with_eps(options.eps)?;
         options.step_opts.validate()?;
-        if options.threads == Some(0) {
-            let expected = "at least 1, or absent for all cores";
-            return Err(TrainerError::Setting { name: "threads", value: "0".to_owned(), expected });
+        if let Some(n) = options.threads.filter(|n| !(1..=MAX_THREADS).contains(n)) {
+            let expected = "1 to 1,024, or absent for all cores";
+            return Err(TrainerError::Setting { name: "threads", value: n.to_string(), expected });
         }
         let scaler = LossScaler::new(options.scaler)?;
         if options.input_gradient && model.lm.is_some() {
@@ -245,6 +246,7 @@ mod tests {
     fn every_option_is_checked() {
         let bad = [
             ("threads", builder().threads(0)),
+            ("threads", builder().threads(MAX_THREADS + 1)),
             ("lr", builder().lr(-1.0)),
             ("weight_decay", builder().weight_decay(f64::NAN)),
             ("beta1", builder().betas(1.0, 0.999)),

@@ -6,7 +6,7 @@ mod stop;
 
 use crate::args::{MachineArgs, ModelArgs, TrainArgs};
 use crate::data::{Corpus, DataSpec};
-use crate::error::{CliError, Result, at_least_one};
+use crate::error::{CliError, Result, at_least_one, thread_count};
 use crate::memory;
 use crate::report::{count, print_line, thousands};
 use crate::run_folder::{RunConfig, RunFolder, is_run};
@@ -24,7 +24,7 @@ const SKIP_LIMIT: u32 = 20;
 /// Runs the command.
 pub fn run(args: &TrainArgs) -> Result<()> {
     if let Some(threads) = args.machine.threads {
-        at_least_one("--threads", threads)?;
+        thread_count(threads)?;
     }
     if let Some(steps) = args.reports.stop_after {
         at_least_one("--stop-after", steps)?;

@@ -47,4 +47,5 @@ mod scan_fwd;
 pub use ceilings::Ceilings;
 pub use decode::CpuDecoder;
 pub use model::{CpuModel, CpuOptions};
+pub use pool::MAX_THREADS;
 pub use profile::{PHASES, Phase, PhaseTimes};

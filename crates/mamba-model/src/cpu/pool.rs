@@ -1,6 +1,9 @@
 use crate::error::{ModelError, Result};
 use std::sync::{Mutex, PoisonError};
 
+/// Threads that an engine may be asked for; each has scratch of its own.
+pub const MAX_THREADS: usize = 1024;
+
 /// Threads of an engine: its own where a number was asked for, else the global pool.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -11,12 +14,9 @@ impl Pool {
     pub fn new(threads: Option<usize>) -> Result<Self> {
         let own = match threads {
             None => None,
-            Some(0) => {
-                return Err(ModelError::Config {
-                    field: "threads",
-                    value: "0".into(),
-                    expected: "at least 1, or absent for all cores",
-                });
+            Some(n) if !(1..=MAX_THREADS).contains(&n) => {
+                let expected = "1 to 1,024, or absent for all cores";
+                return Err(ModelError::Config { field: "threads", value: n.to_string(), expected });
             }
             Some(n) => {
                 let built = rayon::ThreadPoolBuilder::new().num_threads(n).build();
